@@ -1,0 +1,22 @@
+//! Fixed memory and exclusive access to it. The only folder with unsafe code.
+//!
+//! | module | gives |
+//! | --- | --- |
+//! | [`arena`] | typed slots with leases: who holds what, and when the last hold is gone |
+//! | [`park`] | one waker in one cell, guarded by three bits of the word that decides |
+//! | [`ring`] | a single-producer single-consumer ring and its one word |
+//! | [`turn`] | the right to run, held by at most one thread, never waited for |
+//! | [`bitset`] | fixed atomic bit sets, and cells handed out by them |
+//! | [`blocks`] | power-of-two byte blocks that are zero whenever they are free |
+//!
+//! Each file opens with its word, its numbered invariants and the rule who may touch what under which bits. A `SAFETY`
+//! comment cites those numbers.
+
+#![allow(unsafe_code, reason = "this folder is where the unsafe code of the library lives")]
+
+pub mod arena;
+pub mod park;
+pub mod ring;
+pub mod turn;
+pub mod bitset;
+pub mod blocks;
