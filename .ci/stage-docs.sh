@@ -1,0 +1,5 @@
+#!/usr/bin/env bash
+set -euo pipefail
+# shellcheck source=.ci/common.sh
+. .ci/common.sh
+RUSTDOCFLAGS=-Dwarnings cargo doc --quiet --no-deps --workspace --locked

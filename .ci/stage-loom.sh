@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Every model of every file in loom-tests/tests, in a release build, with the table of its figures.
+set -uo pipefail
+# shellcheck source=.ci/common.sh
+. .ci/common.sh
+export LATENT_LOOM_FIGURES=$target/loom-figures.txt
+rm -f "$LATENT_LOOM_FIGURES"
+# Whole-program optimisation buys nothing here: loom's own bookkeeping takes the time.
+RUSTFLAGS='--cfg loom' CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_DEBUG=0 \
+    cargo test --release --locked -p loom-tests --no-fail-fast --target-dir "$target/loom" --lib --tests
+code=$?
+
+# The harness' own searches, some of which must fail, are no models.
+figures=$(grep -v '^model harness_' "$LATENT_LOOM_FIGURES" 2>/dev/null | sort)
+echo
+if [ -z "$figures" ]; then
+    echo 'no model left a figure'
+    exit 1
+fi
+awk '{ printf "%-44s bound %-9s %10d executions %8d ms  %s\n", $2, $4, $6, $8, $9
+       models++; executions += $6; if ($9 != "ended") cut++ }
+     END { printf "%d models, %d executions, %d not ended\n", models, executions, cut
+           exit cut > 0 }' <<<"$figures" || code=1
+twice=$(awk '{ print $2 }' <<<"$figures" | uniq -d)
+if [ -n "$twice" ]; then
+    echo "models of the same name: $twice"
+    code=1
+fi
+exit "$code"

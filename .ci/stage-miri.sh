@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# The unit tests of the floors under Miri: both aliasing models, and several seeds of its scheduler and its weak memory.
+set -uo pipefail
+# shellcheck source=.ci/common.sh
+. .ci/common.sh
+for part in miri rust-src; do
+    if ! why=$(component "$part"); then
+        skip miri "$why"
+        exit 0
+    fi
+done
+seeds=${LATENT_MIRI_SEEDS:-4}
+run() { # FLAGS FILTER...
+    local flags=$1
+    shift
+    MIRIFLAGS="-Zmiri-disable-isolation $flags" cargo +nightly miri test --locked -p latent-capabilities --lib \
+        --target-dir "$target/miri" -- "$@"
+}
+code=0
+run "-Zmiri-many-seeds=0..$seeds" mem:: || code=1
+run -Zmiri-tree-borrows mem:: || code=1
+exit "$code"

@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Instructions per hot operation, against the figures in perf/baseline. The runner must have the library's exact version.
+set -euo pipefail
+# shellcheck source=.ci/common.sh
+. .ci/common.sh
+need valgrind valgrind
+version=$(awk -F'"' '/^name = "iai-callgrind"$/ { found = 1 } found && /^version/ { print $2; exit }' Cargo.lock)
+cargo_tool iai-callgrind-runner "$version"
+bash perf/check.sh

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# The library's tests under the thread sanitizer. The standard library is instrumented too: without that, every channel and
+# every Arc is a false report.
+set -uo pipefail
+# shellcheck source=.ci/common.sh
+. .ci/common.sh
+if ! why=$(component rust-src); then
+    skip tsan "$why"
+    exit 0
+fi
+RUSTFLAGS=-Zsanitizer=thread \
+    cargo +nightly test --locked -Zbuild-std -p latent-capabilities --lib --target "$host" --target-dir "$target/tsan"
