@@ -110,7 +110,9 @@ fn memory_orders_and_atomics_come_from_sync() {
     let mut findings = Vec::new();
     // `broken` has one static flag that outlives every model; loom's atomics cannot be static.
     let doors = ["src/sync.rs", "src/broken.rs"];
-    for file in library().iter().filter(|file| !doors.contains(&file.name.as_str()) && !is_test_file(&file.name)) {
+    for file in
+        library().iter().filter(|file| !doors.contains(&file.name.as_str()) && !is_test_file(&file.name))
+    {
         let code = file.library_code();
         let banned = ["Ordering::Relaxed", "Ordering::Acquire", "Ordering::Release", "Ordering::AcqRel"];
         findings.extend(find(file, &code, &banned));
