@@ -5,7 +5,24 @@
 //! | [`dimension`] | THE table: name, unit, default, ceiling and meaning of everything that is counted |
 //! | [`limits`] | the structures an operator fills, one field per dimension |
 //! | [`rules`] | the rules between limits, and the error that lists every broken one |
+//! | [`scope`] | whose word it is, and why it does not let somebody pass |
+//! | [`room`] | what all words share: rooms beside flags in one `u64`, taken and given in one step |
+//! | [`node`] [`tenant`] [`provider`] [`client`] | the words that somebody may wait at |
+//! | [`bytes`] [`shares`] [`jobs`] | the words that nobody waits at |
+//! | [`gauge`] | used and limit in one word: bytes of metadata |
+//! | [`charge`] | an operation's charges over node, tenant and provider together |
 
+pub mod bytes;
+pub mod charge;
+pub mod client;
 pub mod dimension;
+pub mod gauge;
+pub mod jobs;
 pub mod limits;
+pub mod node;
+pub mod provider;
+pub mod room;
 pub mod rules;
+pub mod scope;
+pub mod shares;
+pub mod tenant;

@@ -1,0 +1,265 @@
+//! The bytes words: blocks on the staged and on the result side of the node, and the bytes of one tenant.
+//!
+//! ```text
+//! node    63  57 56      40 39            20 19            0
+//!        │      │ buffers  │  result bytes  │ staged bytes │      bytes in units of 512
+//!
+//! tenant  63       32 31          0
+//!        │           │ tenant bytes │                            in units of 512
+//! ```
+//!
+//! * B1. A block that is out holds its size on one side, and one buffer.
+//! * B2. `retain` moves a block from the staged to the result side in one step: no instant, and no snapshot, shows it on
+//!   neither side or on both.
+//! * B3. Limits are rounded down to 512 bytes; blocks are powers of two from 512 up, so nothing else is rounded.
+//! * B4. Nobody waits at these words; there are no marks.
+//!
+//! Rooms: see [`super::room`], R1 to R5.
+
+use super::dimension::Dimension;
+use super::room::{Field, Layout, Lowering, Rooms, given, lowering, taken};
+use super::rules::SMALLEST_BLOCK;
+use super::scope::{Blocked, NotLowered};
+
+const STAGED: Field = Field::new(0, 20, Dimension::IoStagedBytes);
+const RESULT: Field = Field::new(20, 20, Dimension::IoResultBytes);
+const BUFFERS: Field = Field::new(40, 17, Dimension::IoBuffers);
+const TENANT: Field = Field::new(0, 32, Dimension::IoTenantBytes);
+
+/// Bytes of whole blocks, in units of 512.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Units(u32);
+
+impl Units {
+    /// The units of `bytes`, which are rounded down: for limits.
+    ///
+    /// # Panics
+    ///
+    /// Never for numbers within the ceilings, the largest of which is 512 MiB.
+    pub const fn within(bytes: u64) -> Units {
+        let units = bytes / SMALLEST_BLOCK;
+        assert!(units <= u32::MAX as u64, "bytes far above every ceiling");
+        Units(units as u32)
+    }
+
+    /// The units of a block: a multiple of 512.
+    pub const fn of_block(bytes: usize) -> Units {
+        assert!((bytes as u64).is_multiple_of(SMALLEST_BLOCK), "blocks are whole units");
+        Units::within(bytes as u64)
+    }
+
+    /// The bytes.
+    pub const fn bytes(self) -> u64 {
+        self.0 as u64 * SMALLEST_BLOCK
+    }
+
+    const fn number(self) -> u64 {
+        self.0 as u64
+    }
+}
+
+#[derive(Debug)]
+struct BytesLayout;
+
+impl Layout for BytesLayout {
+    const FIELDS: &'static [Field] = &[STAGED, RESULT, BUFFERS];
+}
+
+#[derive(Debug)]
+struct TenantBytesLayout;
+
+impl Layout for TenantBytesLayout {
+    const FIELDS: &'static [Field] = &[TENANT];
+}
+
+lowering!(BytesWord, TenantBytes);
+
+/// The room of the node for blocks.
+#[cfg_attr(not(loom), derive(bytemuck::Zeroable))]
+#[derive(Debug, Default)]
+pub struct BytesWord {
+    rooms: Rooms<BytesLayout>,
+}
+
+/// What is used of the node's bytes, at one instant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BytesUse {
+    /// Bytes of blocks on the staged side.
+    pub staged_bytes: u64,
+    /// Bytes of blocks on the result side.
+    pub result_bytes: u64,
+    /// Blocks that are out.
+    pub buffers: u32,
+}
+
+/// Which side a block, or a window of blocks, is charged to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Inputs, and buffers being filled.
+    Staged,
+    /// Retained outputs, queued and delivered chunks.
+    Result,
+}
+
+/// `count` blocks of `each` on one side, as units of the word; `None` if no word could hold so much.
+#[inline]
+fn charge(side: Side, count: u32, each: Units) -> Option<u64> {
+    let field = match side {
+        Side::Staged => STAGED,
+        Side::Result => RESULT,
+    };
+    let bytes = u64::from(count) * each.number();
+    (bytes <= field.largest() && u64::from(count) <= BUFFERS.largest())
+        .then(|| field.units(bytes) | BUFFERS.units(u64::from(count)))
+}
+
+impl BytesWord {
+    /// A word with these limits; bytes are rounded down to 512.
+    pub fn new(staged_bytes: u64, result_bytes: u64, buffers: u32) -> BytesWord {
+        BytesWord { rooms: Rooms::new(bytes_limits(staged_bytes, result_bytes, buffers)) }
+    }
+
+    /// Gives a word made with zeros its limits. `false`: it has them already.
+    pub fn open(&self, staged_bytes: u64, result_bytes: u64, buffers: u32) -> bool {
+        self.rooms.open(bytes_limits(staged_bytes, result_bytes, buffers))
+    }
+
+    /// Takes one block of `size` on a side, and its buffer.
+    ///
+    /// # Errors
+    ///
+    /// The dimension that has no room.
+    #[inline]
+    pub fn reserve(&self, side: Side, size: Units) -> Result<(), Dimension> {
+        self.reserve_window(side, 1, size)
+    }
+
+    /// Takes `count` blocks of `size` on a side, and their buffers, all or none.
+    ///
+    /// # Errors
+    ///
+    /// The dimension that has no room.
+    #[inline]
+    pub fn reserve_window(&self, side: Side, count: u32, size: Units) -> Result<(), Dimension> {
+        let wanted = charge(side, count, size).ok_or(match side {
+            Side::Staged => STAGED.dimension(),
+            Side::Result => RESULT.dimension(),
+        })?;
+        match self.rooms.step(|word| taken::<BytesLayout>(word, wanted)) {
+            Ok(_) => Ok(()),
+            Err(Blocked::Full(dimension)) => Err(dimension),
+            Err(Blocked::Closed | Blocked::Stale | Blocked::Marked) => {
+                crate::broken::accounting("the bytes word has no flags")
+            }
+        }
+    }
+
+    /// Moves one block of `size` from the staged to the result side, in one step (B2).
+    ///
+    /// # Errors
+    ///
+    /// `io.result_bytes`, if the result side has no room; the block stays on the staged side.
+    #[inline]
+    pub fn retain(&self, size: Units) -> Result<(), Dimension> {
+        let limits = self.rooms.limits();
+        let moved = self.rooms.step(|word| {
+            let left = taken::<BytesLayout>(word, RESULT.units(size.number()))?;
+            Ok::<u64, Blocked>(given::<BytesLayout>(left, STAGED.units(size.number()), limits))
+        });
+        moved.map(drop).map_err(|_| RESULT.dimension())
+    }
+
+    /// Gives one block back to a side, and its buffer.
+    ///
+    /// # Panics
+    ///
+    /// Broken accounting, if it was not taken.
+    #[inline]
+    pub fn give(&self, side: Side, size: Units) {
+        self.give_window(side, 1, size);
+    }
+
+    /// Gives `count` blocks back to a side, and their buffers.
+    ///
+    /// # Panics
+    ///
+    /// Broken accounting, if they were not taken.
+    #[inline]
+    pub fn give_window(&self, side: Side, count: u32, size: Units) {
+        match charge(side, count, size) {
+            Some(units) => {
+                self.rooms.give(units);
+            }
+            None => crate::broken::accounting_in_drop("blocks were given back that no word could have held"),
+        }
+    }
+
+    /// What is used, all of one instant.
+    pub fn snapshot(&self) -> BytesUse {
+        let (used, _) = self.rooms.used();
+        BytesUse {
+            staged_bytes: STAGED.of(used) * SMALLEST_BLOCK,
+            result_bytes: RESULT.of(used) * SMALLEST_BLOCK,
+            buffers: BUFFERS.count(used),
+        }
+    }
+}
+
+const fn bytes_limits(staged_bytes: u64, result_bytes: u64, buffers: u32) -> u64 {
+    STAGED.units(Units::within(staged_bytes).number())
+        | RESULT.units(Units::within(result_bytes).number())
+        | BUFFERS.units(buffers as u64)
+}
+
+/// The room of one tenant for blocks, on whichever side.
+#[cfg_attr(not(loom), derive(bytemuck::Zeroable))]
+#[derive(Debug, Default)]
+pub struct TenantBytes {
+    rooms: Rooms<TenantBytesLayout>,
+}
+
+impl TenantBytes {
+    /// Gives the word its limit, rounded down to 512. `false`: it has one already.
+    pub fn open(&self, bytes: u64) -> bool {
+        self.rooms.open(TENANT.units(Units::within(bytes).number()))
+    }
+
+    /// Takes the limit away, if nothing is in use.
+    pub fn retire(&self) -> bool {
+        self.rooms.retire(0)
+    }
+
+    /// Takes `count` blocks of `size`.
+    ///
+    /// # Errors
+    ///
+    /// `io.tenant_bytes`.
+    #[inline]
+    pub fn reserve(&self, count: u32, size: Units) -> Result<(), Dimension> {
+        let bytes = u64::from(count) * size.number();
+        if bytes > TENANT.largest() {
+            return Err(TENANT.dimension());
+        }
+        let reserved = self.rooms.step(|word| taken::<TenantBytesLayout>(word, TENANT.units(bytes)));
+        reserved.map(drop).map_err(|_| TENANT.dimension())
+    }
+
+    /// Gives `count` blocks of `size` back.
+    ///
+    /// # Panics
+    ///
+    /// Broken accounting, if they were not taken.
+    #[inline]
+    pub fn give(&self, count: u32, size: Units) {
+        let bytes = u64::from(count) * size.number();
+        if bytes > TENANT.largest() {
+            return crate::broken::accounting_in_drop("blocks were given back that no word could have held");
+        }
+        self.rooms.give(TENANT.units(bytes));
+    }
+
+    /// Bytes in use.
+    pub fn used(&self) -> u64 {
+        TENANT.of(self.rooms.used().0) * SMALLEST_BLOCK
+    }
+}

@@ -1,0 +1,129 @@
+//! A gauge: one dimension, used and limit in one word. For bytes of metadata, which nobody waits for.
+//!
+//! ```text
+//!  63        32 31         0
+//! │   limit    │   used   │      units of 1
+//! ```
+//!
+//! * G1. used <= limit at every instant: both are in the word that the step replaces, lowering included.
+//! * G2. Each unit given back was charged. A `give` that would break it is broken accounting.
+
+use std::fmt;
+
+use super::dimension::Dimension;
+use super::scope::NotLowered;
+use crate::broken;
+use crate::sync::atomic::AtomicU64;
+use crate::sync::{Backoff, order};
+
+const LIMIT_SHIFT: u32 = 32;
+
+const fn used(word: u64) -> u64 {
+    word & u32::MAX as u64
+}
+
+const fn limit(word: u64) -> u64 {
+    word >> LIMIT_SHIFT
+}
+
+/// `word` with `amount` more in use, or nothing if there is no room.
+const fn charged(word: u64, amount: u64) -> Option<u64> {
+    if amount > limit(word) - used(word) { None } else { Some(word + amount) }
+}
+
+/// `word` with another limit, or what is in use.
+const fn lowered(word: u64, to: u64) -> Result<u64, u64> {
+    if used(word) > to { Err(used(word)) } else { Ok((to << LIMIT_SHIFT) | used(word)) }
+}
+
+/// There is no room in a gauge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full(pub Dimension);
+
+/// One counted dimension with its limit.
+pub struct Gauge {
+    word: AtomicU64,
+    dimension: Dimension,
+}
+
+impl Gauge {
+    /// An unused gauge.
+    ///
+    /// # Panics
+    ///
+    /// The limit is 4 GiB or more, which is above every ceiling.
+    pub fn new(dimension: Dimension, limit: u64) -> Gauge {
+        let limit =
+            u32::try_from(limit).expect("the ceilings of metadata are far below 4 GiB: limits are validated");
+        Gauge { word: AtomicU64::new(u64::from(limit) << LIMIT_SHIFT), dimension }
+    }
+
+    fn step<E>(&self, next: impl Fn(u64) -> Result<u64, E>) -> Result<u64, E> {
+        let mut backoff = Backoff::new();
+        let mut word = self.word.load(order::OBSERVE);
+        loop {
+            match self.word.compare_exchange_weak(word, next(word)?, order::STEP, order::LOST) {
+                Ok(replaced) => return Ok(replaced),
+                Err(found) => word = found,
+            }
+            backoff.lost();
+        }
+    }
+
+    /// Charges `amount`, all or nothing.
+    ///
+    /// # Errors
+    ///
+    /// There is no room for it.
+    pub fn charge(&self, amount: u64) -> Result<(), Full> {
+        self.step(|word| charged(word, amount).ok_or(Full(self.dimension))).map(drop)
+    }
+
+    /// Gives `amount` back.
+    ///
+    /// # Panics
+    ///
+    /// Broken accounting, if so much was not charged; then nothing is given (unless the thread is panicking already).
+    pub fn give(&self, amount: u64) {
+        if self.step(|word| if amount > used(word) { Err(()) } else { Ok(word - amount) }).is_err() {
+            broken::accounting_in_drop("more was given back to a gauge than was charged");
+        }
+    }
+
+    /// Lowers the limit, or changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// More is in use, or the limit is lower already.
+    pub fn lower(&self, to: u64) -> Result<(), NotLowered> {
+        let dimension = self.dimension;
+        let lowered = |word| match limit(word) {
+            limit if limit < to => Err(NotLowered::Raised { dimension, limit }),
+            _ => lowered(word, to).map_err(|used| NotLowered::InUse { dimension, used }),
+        };
+        self.step(lowered).map(drop)
+    }
+
+    /// What is in use.
+    pub fn used(&self) -> u64 {
+        used(self.word.load(order::OBSERVE))
+    }
+
+    /// The limit.
+    pub fn limit(&self) -> u64 {
+        limit(self.word.load(order::OBSERVE))
+    }
+
+    /// What it counts.
+    pub fn dimension(&self) -> Dimension {
+        self.dimension
+    }
+}
+
+impl fmt::Debug for Gauge {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = self.word.load(order::OBSERVE);
+        let show = |value| self.dimension.show(value);
+        write!(out, "Gauge({}: {} of {})", self.dimension, show(used(word)), show(limit(word)))
+    }
+}

@@ -1,0 +1,131 @@
+//! The jobs word: places of jobs on the supplied runtime, and two counts that snapshots want exactly.
+//!
+//! ```text
+//!  63  43   42    41            29 28        16 15      8 7       0
+//! │      │CLOSED│ failed cleanup │ connecting │ cleanup │ workers │
+//! ```
+//!
+//! * J1. A job holds its place from before its closure is built until its task was really joined.
+//! * J2. Cleanup has places of its own: ordinary workers cannot take them.
+//! * J3. A connecting or failed unit is held beside a connection unit. Their limits are the connections of startup, and
+//!   are never what blocks: the shares word is asked first.
+//! * J4. CLOSED refuses workers; cleanup goes on, because destruction must be possible to the end.
+//!
+//! Rooms: see [`super::room`], R1 to R5.
+
+use super::dimension::Dimension;
+use super::room::{Field, Layout, Lowering, Rooms, lowering, taken};
+use super::scope::{Blocked, NotLowered};
+
+const WORKERS: Field = Field::new(0, 8, Dimension::PoolsWorkers);
+const CLEANUP: Field = Field::new(8, 8, Dimension::PoolsCleanupJobs);
+const CONNECTING: Field = Field::new(16, 13, Dimension::PoolsConnections);
+const FAILED: Field = Field::new(29, 13, Dimension::PoolsConnections);
+const CLOSED: u64 = 1 << 42;
+
+#[derive(Debug)]
+struct JobsLayout;
+
+impl Layout for JobsLayout {
+    const FIELDS: &'static [Field] = &[WORKERS, CLEANUP, CONNECTING, FAILED];
+}
+
+/// One unit of the jobs word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Job {
+    /// A provider's job, or explicit operator work.
+    Worker,
+    /// A cleanup job.
+    Cleanup,
+    /// A dial in progress.
+    Connecting,
+    /// A connection whose cleanup failed and that is still owned.
+    FailedCleanup,
+}
+
+impl Job {
+    const fn field(self) -> Field {
+        match self {
+            Job::Worker => WORKERS,
+            Job::Cleanup => CLEANUP,
+            Job::Connecting => CONNECTING,
+            Job::FailedCleanup => FAILED,
+        }
+    }
+}
+
+lowering!(JobsWord);
+
+/// The room of the node for jobs.
+#[cfg_attr(not(loom), derive(bytemuck::Zeroable))]
+#[derive(Debug, Default)]
+pub struct JobsWord {
+    rooms: Rooms<JobsLayout>,
+}
+
+/// What is used of the jobs, at one instant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct JobsUse {
+    /// Workers.
+    pub workers: u32,
+    /// Cleanup jobs.
+    pub cleanup_jobs: u32,
+    /// Dials in progress.
+    pub connecting: u32,
+    /// Connections whose cleanup failed.
+    pub failed_cleanup: u32,
+}
+
+impl JobsWord {
+    /// Gives a word made with zeros its limits. `false`: it has them already.
+    pub fn open(&self, workers: u32, cleanup_jobs: u32, connections: u32) -> bool {
+        self.rooms.open(
+            WORKERS.units(u64::from(workers))
+                | CLEANUP.units(u64::from(cleanup_jobs))
+                | CONNECTING.units(u64::from(connections))
+                | FAILED.units(u64::from(connections)),
+        )
+    }
+
+    /// Takes one unit.
+    ///
+    /// # Errors
+    ///
+    /// No room, or closed (workers only).
+    #[inline]
+    pub fn reserve(&self, job: Job) -> Result<(), Blocked> {
+        let reserved = self.rooms.step(|word| {
+            if job == Job::Worker && word & CLOSED != 0 {
+                return Err(Blocked::Closed);
+            }
+            taken::<JobsLayout>(word, job.field().units(1))
+        });
+        reserved.map(drop)
+    }
+
+    /// Gives one unit back.
+    ///
+    /// # Panics
+    ///
+    /// Broken accounting, if it was not taken.
+    #[inline]
+    pub fn give(&self, job: Job) {
+        self.rooms.give(job.field().units(1));
+    }
+
+    /// Refuses workers from now on. `true`: it did before.
+    pub fn close(&self) -> bool {
+        self.rooms.set(CLOSED) & CLOSED != 0
+    }
+
+    /// What is used, all of one instant.
+    pub fn snapshot(&self) -> JobsUse {
+        let (used, _) = self.rooms.used();
+        JobsUse {
+            workers: WORKERS.count(used),
+            cleanup_jobs: CLEANUP.count(used),
+            connecting: CONNECTING.count(used),
+            failed_cleanup: FAILED.count(used),
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! A logical provider's word: its pool requests over all epochs, and the tag of the epoch that may start them.
+//!
+//! ```text
+//!  63        32 31    24  23     22    21                11 10                 0
+//! │ instance tag │      │CLOSED│MARK│ running per provider │ requests per provider │
+//! ```
+//!
+//! * P1. A pool operation holds one request from admission to its end, and one running unit while it is granted;
+//!   rotation changes neither.
+//! * P2. The tag is the one of the current epoch, and is never used again. 0 stands for none. It is compared in the
+//!   step that reserves: once it was swapped, nothing is reserved for the old epoch.
+//! * P3. MARK is set only by the turn, in the step that found no running room for a waiter of the current epoch, and
+//!   cleared only by the turn. While it is set, no newcomer takes a running unit.
+//! * P4. CLOSED refuses everything until the number is given to another provider.
+//! * P5. Zero is the word of a number that no provider has: no room, no tag.
+//!
+//! Rooms: see [`super::room`], R1 to R5.
+
+use std::convert::Infallible;
+
+use super::dimension::Dimension;
+use super::room::{Field, Layout, Lowering, Rooms, lowering, taken};
+use super::scope::{Blocked, Heed, NotLowered, RequestUnits};
+use super::tenant::RequestUse;
+
+const REQUESTS: Field = Field::new(0, 11, Dimension::PoolsRequestsPerProvider);
+const RUNNING: Field = Field::new(11, 11, Dimension::PoolsRunningPerProvider);
+const MARK: u64 = 1 << 22;
+const CLOSED: u64 = 1 << 23;
+const TAG_SHIFT: u32 = 32;
+const TAG: u64 = (u32::MAX as u64) << TAG_SHIFT;
+
+#[derive(Debug)]
+struct ProviderLayout;
+
+impl Layout for ProviderLayout {
+    const FIELDS: &'static [Field] = &[REQUESTS, RUNNING];
+}
+
+const fn units(asked: RequestUnits) -> u64 {
+    REQUESTS.units(asked.requests()) | RUNNING.units(asked.running())
+}
+
+const fn tag_of(word: u64) -> u32 {
+    (word >> TAG_SHIFT) as u32
+}
+
+#[inline]
+fn reserved(word: u64, asked: RequestUnits, tag: u32, heed: Heed) -> Result<u64, Blocked> {
+    if word & CLOSED != 0 {
+        return Err(Blocked::Closed);
+    }
+    if tag_of(word) != tag || tag == 0 {
+        return Err(Blocked::Stale);
+    }
+    let left = taken::<ProviderLayout>(word, units(asked))?;
+    if heed == Heed::Marks && asked.running() > 0 && word & MARK != 0 {
+        return Err(Blocked::Marked);
+    }
+    Ok(left)
+}
+
+/// What the turn got from a provider.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TakenRunning {
+    /// A running unit.
+    Yes,
+    /// None; the word is marked, and whoever gives one will signal.
+    Marked,
+    /// None, and never again for this tag: the epoch was replaced, or the provider is closed.
+    Stale,
+}
+
+lowering!(ProviderWord);
+
+/// The room of one logical provider, and its tag.
+#[cfg_attr(not(loom), derive(bytemuck::Zeroable))]
+#[derive(Debug, Default)]
+pub struct ProviderWord {
+    rooms: Rooms<ProviderLayout>,
+}
+
+impl ProviderWord {
+    /// Gives a number to a logical provider: its limits and all their room, no tag yet. Control path. `false`: the
+    /// number is in use.
+    pub fn open(&self, requests: u32, running: u32) -> bool {
+        self.rooms.open(REQUESTS.units(u64::from(requests)) | RUNNING.units(u64::from(running)))
+    }
+
+    /// Takes the number back, if nothing is in use and nobody waits. Clears the tag and CLOSED. Control path.
+    pub fn retire(&self) -> bool {
+        self.rooms.retire(CLOSED | TAG)
+    }
+
+    /// The tag of the current epoch; 0 if there is none.
+    #[inline]
+    pub fn tag(&self) -> u32 {
+        tag_of(self.rooms.load())
+    }
+
+    /// Makes `new` the current epoch in one step: afterwards nothing is reserved for `expected`. Rooms and mark stay.
+    ///
+    /// # Errors
+    ///
+    /// The tag that is there instead of `expected`.
+    pub fn swap_tag(&self, expected: u32, new: u32) -> Result<(), u32> {
+        let swapped = self.rooms.step(|word| match tag_of(word) {
+            tag if tag == expected => Ok((word & !TAG) | (u64::from(new) << TAG_SHIFT)),
+            other => Err(other),
+        });
+        swapped.map(drop)
+    }
+
+    /// Refuses everything from now on. `true`: it did before.
+    pub fn close(&self) -> bool {
+        self.rooms.set(CLOSED) & CLOSED != 0
+    }
+
+    /// Whether it refuses everything.
+    pub fn is_closed(&self) -> bool {
+        self.rooms.load() & CLOSED != 0
+    }
+
+    /// Looks whether `asked` could be reserved now for the epoch of `tag`. Writes nothing.
+    ///
+    /// # Errors
+    ///
+    /// What stands against it.
+    #[inline]
+    pub fn peek(&self, asked: RequestUnits, tag: u32, heed: Heed) -> Result<(), Blocked> {
+        reserved(self.rooms.load(), asked, tag, heed).map(drop)
+    }
+
+    /// Takes `asked` for the epoch of `tag`, all or nothing, in one step.
+    ///
+    /// # Errors
+    ///
+    /// What stands against it, in the value that decided.
+    #[inline]
+    pub fn reserve(&self, asked: RequestUnits, tag: u32, heed: Heed) -> Result<(), Blocked> {
+        self.rooms.step(|word| reserved(word, asked, tag, heed)).map(drop)
+    }
+
+    /// For the turn only: takes a running unit over the mark, or sets the mark, in one step.
+    #[inline]
+    pub fn take_or_mark_running(&self, tag: u32) -> TakenRunning {
+        let running = |word| reserved(word, RequestUnits::Running, tag, Heed::Nothing);
+        let Ok(replaced) = self.rooms.step(|word| {
+            Ok::<u64, Infallible>(match running(word) {
+                Ok(left) => left,
+                Err(Blocked::Full(_)) => word | MARK,
+                Err(_) => word,
+            })
+        });
+        match running(replaced) {
+            Ok(_) => TakenRunning::Yes,
+            Err(Blocked::Full(_)) => TakenRunning::Marked,
+            Err(_) => TakenRunning::Stale,
+        }
+    }
+
+    /// Gives units back, in one step, whatever the tag is now. `true`: somebody waits for a running unit here; signal
+    /// the turn.
+    ///
+    /// # Panics
+    ///
+    /// Broken accounting, if they were not taken.
+    #[inline]
+    #[must_use = "a marked word has somebody waiting at it: signal the turn"]
+    pub fn give(&self, back: RequestUnits) -> bool {
+        self.rooms.give(units(back)) & MARK != 0
+    }
+
+    /// Gives one running unit back. For the turn, which looks again by itself; everybody else uses
+    /// [`give`](ProviderWord::give).
+    #[inline]
+    pub fn give_running(&self) -> bool {
+        self.give(RequestUnits::Running)
+    }
+
+    /// For the turn only: nobody is blocked here.
+    pub fn unmark(&self) {
+        self.rooms.clear(MARK);
+    }
+
+    /// Whether somebody waits here now. An observation.
+    pub fn is_marked(&self) -> bool {
+        self.rooms.load() & MARK != 0
+    }
+
+    /// What is used, of one instant.
+    pub fn snapshot(&self) -> RequestUse {
+        let (used, _) = self.rooms.used();
+        RequestUse { requests: REQUESTS.count(used), running: RUNNING.count(used) }
+    }
+}

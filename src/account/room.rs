@@ -1,0 +1,361 @@
+//! Room words: several counts side by side in one `u64`, with the flags that guard them.
+//!
+//! ```text
+//! limits  │        │ limit c │ limit b │ limit a │      written by the control path only
+//! word    │ flags  │  room c │  room b │  room a │      one compare-and-swap takes from several rooms
+//! ```
+//!
+//! A word counts *room*, limit minus use, so that the word alone decides: taking needs no second load, and giving is
+//! one add that looks at nothing.
+//!
+//! Invariants:
+//!
+//! * R1. In each field, at every instant: room + use = limit. Units of an attempt or of a lowering that is in flight
+//!   count as used.
+//! * R2. Room is never below zero: a step takes only what the value it replaces has.
+//! * R3. Room is never above the limit: each unit that is given was taken. A `give` that would break it is broken
+//!   accounting. To see it without a false alarm, the limit is loaded *before* the step, and a lowering subtracts
+//!   from the word *before* it stores the new limit; the limit that a `give` compares with is then at least the one
+//!   that holds.
+//! * R4. A limit only falls while the word is in use. It rises only from zero, before anything can be taken.
+//! * R5. Flags change in the same step as the rooms they guard, or in a step of their own; never by a store.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use super::dimension::Dimension;
+use super::scope::{Blocked, NotLowered};
+use crate::broken;
+use crate::sync::atomic::AtomicU64;
+use crate::sync::{Backoff, order};
+
+/// One count inside a word.
+#[derive(Clone, Copy, Debug)]
+pub struct Field {
+    shift: u32,
+    bits: u32,
+    dimension: Dimension,
+}
+
+impl Field {
+    /// The field of `bits` bits above the lowest `shift` ones. It must hold twice the ceiling less one, so that a unit
+    /// given twice is seen before it carries into the next field.
+    pub const fn new(shift: u32, bits: u32, dimension: Dimension) -> Field {
+        assert!(shift + bits <= 64);
+        Field { shift, bits, dimension }
+    }
+
+    /// What the field counts.
+    pub const fn dimension(self) -> Dimension {
+        self.dimension
+    }
+
+    /// The largest number that the field can hold.
+    pub const fn largest(self) -> u64 {
+        (1 << self.bits) - 1
+    }
+
+    /// All bits of the field.
+    pub const fn mask(self) -> u64 {
+        self.largest() << self.shift
+    }
+
+    /// The number in this field of `word`.
+    pub const fn of(self, word: u64) -> u64 {
+        (word >> self.shift) & self.largest()
+    }
+
+    /// The number in this field of `word`, as a count. For fields of at most 32 bits.
+    pub const fn count(self, word: u64) -> u32 {
+        assert!(self.bits <= 32);
+        self.of(word) as u32
+    }
+
+    /// `count` units of this field, ready to be added to a word.
+    pub const fn units(self, count: u64) -> u64 {
+        assert!(count <= self.largest(), "a count that its field cannot hold");
+        count << self.shift
+    }
+}
+
+/// Where the counts of a word lie.
+pub trait Layout: 'static {
+    /// The fields, from the lowest bits up. They do not overlap.
+    const FIELDS: &'static [Field];
+}
+
+/// The first dimension for which `word` has less room than `units` asks.
+#[inline]
+pub fn lacking<L: Layout>(word: u64, units: u64) -> Option<Dimension> {
+    L::FIELDS.iter().find(|field| field.of(word) < field.of(units)).map(|field| field.dimension)
+}
+
+/// `word` with `units` taken out of its rooms, or the dimension that has too little.
+#[inline]
+pub fn taken<L: Layout>(word: u64, units: u64) -> Result<u64, Blocked> {
+    match lacking::<L>(word, units) {
+        Some(dimension) => Err(Blocked::Full(dimension)),
+        None => Ok(word - units),
+    }
+}
+
+/// Whether giving `units` back to `word` stays within `limits` (R3).
+#[inline]
+pub fn fits<L: Layout>(word: u64, units: u64, limits: u64) -> bool {
+    L::FIELDS.iter().all(|field| field.of(word) + field.of(units) <= field.of(limits))
+}
+
+/// `word` with `units` given back to its rooms, for a step that gives and takes at once. `limits` were loaded before
+/// `word` was (R3).
+///
+/// # Panics
+///
+/// Broken accounting, if the units were not taken.
+#[inline]
+pub fn given<L: Layout>(word: u64, units: u64, limits: u64) -> u64 {
+    if !fits::<L>(word, units, limits) {
+        broken::accounting("more was given back to a room word than was taken from it");
+    }
+    word + units
+}
+
+/// A room word and its limits. Zero has no room.
+#[cfg_attr(not(loom), derive(bytemuck::Zeroable))]
+#[cfg_attr(not(loom), zeroable(bound = ""))]
+pub struct Rooms<L> {
+    word: AtomicU64,
+    limits: AtomicU64,
+    layout: PhantomData<L>,
+}
+
+/// Units taken out of the room of one field by a lowering that is not finished. It must be finished or undone; one
+/// that is forgotten leaves the units used for good.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "units taken by a lowering must be finished or undone"]
+pub struct Lowering {
+    units: u64,
+    from: u64,
+    mask: u64,
+}
+
+impl<L: Layout> Rooms<L> {
+    /// A word with all of `limits` as room and no flag set.
+    pub fn new(limits: u64) -> Rooms<L> {
+        Rooms { word: AtomicU64::new(limits), limits: AtomicU64::new(limits), layout: PhantomData }
+    }
+
+    /// The rooms and flags at this instant.
+    #[inline]
+    pub fn load(&self) -> u64 {
+        self.word.load(order::OBSERVE)
+    }
+
+    /// The limits at this instant.
+    #[inline]
+    pub fn limits(&self) -> u64 {
+        self.limits.load(order::OBSERVE)
+    }
+
+    /// Replaces the word by what `next` makes of it, in one step. Gives the value replaced, or what `next` says
+    /// against the value that it was shown.
+    #[inline]
+    pub fn step<E>(&self, mut next: impl FnMut(u64) -> Result<u64, E>) -> Result<u64, E> {
+        let mut backoff = Backoff::new();
+        let mut word = self.load();
+        loop {
+            let replacement = next(word)?;
+            match self.word.compare_exchange_weak(word, replacement, order::STEP, order::LOST) {
+                Ok(replaced) => return Ok(replaced),
+                Err(found) => word = found,
+            }
+            backoff.lost();
+        }
+    }
+
+    /// Gives units back, in one step. Returns the value replaced, whose flags say who must be told.
+    ///
+    /// # Panics
+    ///
+    /// Broken accounting, if more is given than was taken (unless the thread is panicking already).
+    #[inline]
+    pub fn give(&self, units: u64) -> u64 {
+        let limits = self.limits();
+        let word = self.word.fetch_add(units, order::STEP);
+        if !fits::<L>(word, units, limits) {
+            broken::accounting_in_drop("more was given back to a room word than was taken from it");
+        }
+        word
+    }
+
+    /// Sets flags. Returns the value replaced.
+    #[inline]
+    pub fn set(&self, flags: u64) -> u64 {
+        self.word.fetch_or(flags, order::STEP)
+    }
+
+    /// Clears flags. Returns the value replaced.
+    #[inline]
+    pub fn clear(&self, flags: u64) -> u64 {
+        self.word.fetch_and(!flags, order::STEP)
+    }
+
+    /// Gives fields whose limit is zero their limit and as much room (R4). Control path.
+    ///
+    /// `false`: one of them has a limit already, and nothing was changed.
+    pub fn open(&self, limits: u64) -> bool {
+        let present = self.limits();
+        if L::FIELDS.iter().any(|field| field.of(limits) > 0 && field.of(present) > 0) {
+            return false;
+        }
+        // The limit is there before its room is: a give can never find room above it.
+        if self.limits.compare_exchange(present, present + limits, order::STEP, order::LOST).is_err() {
+            return false;
+        }
+        self.word.fetch_add(limits, order::STEP);
+        true
+    }
+
+    /// Takes all limits and rooms away, if nothing is in use and no flag is set except those of `forgotten`, which are
+    /// cleared. Control path.
+    pub fn retire(&self, forgotten: u64) -> bool {
+        let limits = self.limits();
+        let unused = |word| if word & !forgotten == limits { Ok(0) } else { Err(()) };
+        let emptied = self.step(unused).is_ok();
+        if emptied {
+            self.limits.store(0, order::PUBLISH);
+        }
+        emptied
+    }
+
+    /// Takes away the room that a lower limit does not have. The limit itself stays until [`finish`](Rooms::finish).
+    pub fn begin(&self, dimension: Dimension, limit: u64) -> Result<Lowering, NotLowered> {
+        let field = L::FIELDS.iter().find(|field| field.dimension == dimension);
+        let field = field.ok_or(NotLowered::NotHere(dimension))?;
+        let from = field.of(self.limits());
+        let Some(less) = from.checked_sub(limit) else {
+            return Err(NotLowered::Raised { dimension, limit: from });
+        };
+        let units = field.units(less);
+        self.step(|word| match field.of(word).checked_sub(less) {
+            Some(_) => Ok(word - units),
+            // R1. Another lowering in flight may have made `from` too high; then its units count as used.
+            None => Err(NotLowered::InUse { dimension, used: from - field.of(word).min(from) }),
+        })?;
+        Ok(Lowering { units, from: field.units(from), mask: field.mask() })
+    }
+
+    /// Stores the limit of a lowering, after its units left the room (R3).
+    ///
+    /// # Errors
+    ///
+    /// The limit moved since [`begin`](Rooms::begin): another lowering came in between. Undo this one.
+    pub fn finish(&self, lowering: Lowering) -> Result<(), Lowering> {
+        let mut limits = self.limits();
+        loop {
+            if limits & lowering.mask != lowering.from {
+                return Err(lowering);
+            }
+            let lower = limits - lowering.units;
+            match self.limits.compare_exchange_weak(limits, lower, order::STEP, order::LOST) {
+                Ok(_) => return Ok(()),
+                Err(found) => limits = found,
+            }
+        }
+    }
+
+    /// Gives the units of a lowering back.
+    pub fn undo(&self, lowering: Lowering) {
+        self.give(lowering.units);
+    }
+
+    /// Lowers one limit, or changes nothing.
+    pub fn lower(&self, dimension: Dimension, limit: u64) -> Result<(), NotLowered> {
+        loop {
+            let lowering = self.begin(dimension, limit)?;
+            match self.finish(lowering) {
+                Ok(()) => return Ok(()),
+                Err(lowering) => self.undo(lowering),
+            }
+        }
+    }
+
+    /// What is used in each field, as a word, and the rooms and flags it was read from.
+    ///
+    /// All fields are of one instant, in which the limits held too.
+    pub fn used(&self) -> (u64, u64) {
+        let fields = L::FIELDS.iter().fold(0, |mask, field| mask | field.mask());
+        let mut limits = self.limits();
+        loop {
+            let word = self.load();
+            let after = self.limits();
+            if after == limits {
+                if !fits::<L>(word, 0, limits) {
+                    broken::accounting("a room word is above its limit");
+                }
+                return (limits - (word & fields), word);
+            }
+            limits = after;
+        }
+    }
+}
+
+impl<L: Layout> Default for Rooms<L> {
+    fn default() -> Rooms<L> {
+        Rooms::new(0)
+    }
+}
+
+impl<L: Layout> fmt::Debug for Rooms<L> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (word, limits) = (self.load(), self.limits());
+        let mut fields = out.debug_map();
+        for field in L::FIELDS {
+            let room = format_args!("{} of {}", field.of(word), field.of(limits)).to_string();
+            fields.entry(&field.dimension.name(), &room);
+        }
+        fields.finish()
+    }
+}
+
+/// The lowering of limits, the same for every word that has rooms: at once, or in two halves so that several words are
+/// lowered together or not at all.
+macro_rules! lowering {
+    ($($word:ident),+) => {$(
+        /// Lowering of limits. Control path. Signal the turn afterwards, whatever came of it: for a moment there may
+        /// have been less room than there is now, and somebody may have marked the word for it.
+        impl $word {
+            /// Lowers one limit, or changes nothing.
+            ///
+            /// # Errors
+            ///
+            /// More is in use, the limit is lower already, or it is not counted here.
+            pub fn lower(&self, dimension: Dimension, limit: u64) -> Result<(), NotLowered> {
+                self.rooms.lower(dimension, limit)
+            }
+
+            /// The first half: takes the room away.
+            ///
+            /// # Errors
+            ///
+            /// More is in use, the limit is lower already, or it is not counted here.
+            pub fn begin_lower(&self, dimension: Dimension, limit: u64) -> Result<Lowering, NotLowered> {
+                self.rooms.begin(dimension, limit)
+            }
+
+            /// The second half: stores the limit.
+            ///
+            /// # Errors
+            ///
+            /// The limit moved in between, because lowerings were not serialised. Undo it.
+            pub fn finish_lower(&self, lowering: Lowering) -> Result<(), Lowering> {
+                self.rooms.finish(lowering)
+            }
+
+            /// The other second half: gives the room back.
+            pub fn undo_lower(&self, lowering: Lowering) {
+                self.rooms.undo(lowering);
+            }
+        }
+    )+};
+}
+pub(super) use lowering;

@@ -1,0 +1,140 @@
+//! A tenant's words: its pool requests, and the bytes of blocks that its operations hold.
+//!
+//! ```text
+//!  63        23 22    21              11 10               0
+//! │           │MARK│ running per tenant │ requests per tenant │
+//! ```
+//!
+//! * T1. A pool operation holds one request from admission to its end, and one running unit while it is granted.
+//! * T2. MARK is set only by the turn, in the step that found no running room for a waiter of this tenant, and cleared
+//!   only by the turn. While it is set, no newcomer of this tenant takes a running unit.
+//! * T3. Zero is the word of a number that no tenant has: it has no room.
+//!
+//! Rooms: see [`super::room`], R1 to R5.
+
+use std::convert::Infallible;
+
+use super::bytes::TenantBytes;
+use super::dimension::Dimension;
+use super::room::{Field, Layout, Lowering, Rooms, lowering, taken};
+use super::scope::{Blocked, Heed, NotLowered, RequestUnits};
+
+const REQUESTS: Field = Field::new(0, 11, Dimension::PoolsRequestsPerTenant);
+const RUNNING: Field = Field::new(11, 11, Dimension::PoolsRunningPerTenant);
+const MARK: u64 = 1 << 22;
+
+#[derive(Debug)]
+struct TenantLayout;
+
+impl Layout for TenantLayout {
+    const FIELDS: &'static [Field] = &[REQUESTS, RUNNING];
+}
+
+const fn units(asked: RequestUnits) -> u64 {
+    REQUESTS.units(asked.requests()) | RUNNING.units(asked.running())
+}
+
+#[inline]
+fn reserved(word: u64, asked: RequestUnits, heed: Heed) -> Result<u64, Blocked> {
+    let left = taken::<TenantLayout>(word, units(asked))?;
+    if heed == Heed::Marks && asked.running() > 0 && word & MARK != 0 {
+        return Err(Blocked::Marked);
+    }
+    Ok(left)
+}
+
+lowering!(TenantWord);
+
+/// The room of one tenant.
+#[cfg_attr(not(loom), derive(bytemuck::Zeroable))]
+#[derive(Debug, Default)]
+pub struct TenantWord {
+    rooms: Rooms<TenantLayout>,
+    /// The room of its bytes.
+    pub bytes: TenantBytes,
+}
+
+/// What is used of a tenant or a provider, at one instant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestUse {
+    /// Pool requests, waiting and running.
+    pub requests: u32,
+    /// Of these: running.
+    pub running: u32,
+}
+
+impl TenantWord {
+    /// Gives a number to a tenant: its limits and all their room. Control path. `false`: the number is in use.
+    pub fn open(&self, requests: u32, running: u32) -> bool {
+        self.rooms.open(REQUESTS.units(u64::from(requests)) | RUNNING.units(u64::from(running)))
+    }
+
+    /// Takes the number back, if nothing is in use and nobody waits. Control path. The bytes have their own
+    /// [`retire`](TenantBytes::retire); take them back first.
+    pub fn retire(&self) -> bool {
+        self.rooms.retire(0)
+    }
+
+    /// Looks whether `asked` could be reserved now. Writes nothing.
+    ///
+    /// # Errors
+    ///
+    /// What stands against it.
+    #[inline]
+    pub fn peek(&self, asked: RequestUnits, heed: Heed) -> Result<(), Blocked> {
+        reserved(self.rooms.load(), asked, heed).map(drop)
+    }
+
+    /// Takes `asked`, all or nothing, in one step.
+    ///
+    /// # Errors
+    ///
+    /// What stands against it, in the value that decided.
+    #[inline]
+    pub fn reserve(&self, asked: RequestUnits, heed: Heed) -> Result<(), Blocked> {
+        self.rooms.step(|word| reserved(word, asked, heed)).map(drop)
+    }
+
+    /// For the turn only: takes a running unit over the mark, or sets the mark, in one step. `false`: not taken.
+    #[inline]
+    pub fn take_or_mark_running(&self) -> bool {
+        let running = |word| reserved(word, RequestUnits::Running, Heed::Nothing);
+        let Ok(replaced) =
+            self.rooms.step(|word| Ok::<u64, Infallible>(running(word).unwrap_or(word | MARK)));
+        running(replaced).is_ok()
+    }
+
+    /// Gives units back, in one step. `true`: somebody waits for a running unit here; signal the turn.
+    ///
+    /// # Panics
+    ///
+    /// Broken accounting, if they were not taken.
+    #[inline]
+    #[must_use = "a marked word has somebody waiting at it: signal the turn"]
+    pub fn give(&self, back: RequestUnits) -> bool {
+        self.rooms.give(units(back)) & MARK != 0
+    }
+
+    /// Gives one running unit back. For the turn, which looks again by itself; everybody else uses
+    /// [`give`](TenantWord::give).
+    #[inline]
+    pub fn give_running(&self) -> bool {
+        self.give(RequestUnits::Running)
+    }
+
+    /// For the turn only: nobody of this tenant is blocked here.
+    pub fn unmark(&self) {
+        self.rooms.clear(MARK);
+    }
+
+    /// Whether somebody waits here now. An observation.
+    pub fn is_marked(&self) -> bool {
+        self.rooms.load() & MARK != 0
+    }
+
+    /// What is used, of one instant.
+    pub fn snapshot(&self) -> RequestUse {
+        let (used, _) = self.rooms.used();
+        RequestUse { requests: REQUESTS.count(used), running: RUNNING.count(used) }
+    }
+}
