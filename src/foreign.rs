@@ -62,6 +62,11 @@ impl<const N: usize> WakeBatch<N> {
         Self { wakers: [const { None }; N], length: 0 }
     }
 
+    /// An empty batch: nobody to wake.
+    pub const fn none() -> Self {
+        Self::new()
+    }
+
     /// How many wakers are in it.
     #[must_use]
     pub const fn len(&self) -> usize {

@@ -1,0 +1,169 @@
+//! Steps of those who hold a slot beyond its leases, and steps that move a lease and the occupant's bits at once.
+
+use super::lease::{Ending, Lease, Occupant, Pin};
+use super::nest::Nest;
+use super::root::{Anchor, RootPin};
+use super::slot::one_more_lease;
+use super::word::{Bits, ENDED, HELD, LEASE, USER, advance, user};
+use crate::foreign::Wakers;
+use crate::mem::park;
+use crate::sync::atomic::AtomicU64;
+use crate::sync::order;
+
+/// What a [`step_held`](Nest::step_held) did.
+#[must_use = "dropping it wakes the wakers at once"]
+#[derive(Debug)]
+pub struct SteppedHeld {
+    /// Whoever was parked in the cells that the step took.
+    pub wakers: Wakers,
+    /// The word before the step.
+    pub before: Bits,
+    /// What the step made of it.
+    pub after: Bits,
+    /// The hold was let go and was all that kept the slot: it is free now.
+    pub freed: bool,
+}
+
+impl<T: Occupant> Nest<T> {
+    /// One step on a slot that the caller holds by HELD, lease or not: it changes the occupant's bits and, if `step` says
+    /// so, lets go of HELD; it takes the wakers parked in `cells`. It counts no lease.
+    ///
+    /// # Errors
+    ///
+    /// The word that `step` left alone.
+    ///
+    /// # Panics
+    ///
+    /// By way of broken accounting, if nobody holds the slot.
+    #[inline]
+    pub fn step_held(
+        &self,
+        index: u16,
+        mut step: impl FnMut(Bits) -> Option<Bits>,
+        cells: u8,
+    ) -> Result<SteppedHeld, Bits> {
+        let slot = self.shelf().known(index);
+        // Wakers are moved out under HELD, so it is let go after them, by the same step that clears TAKING (P3).
+        let mut keeps = true;
+        let (before, wanted) = advance(&slot.word, |old| {
+            if !old.is_held() {
+                crate::broken::accounting("a slot was stepped that nobody holds");
+            }
+            let wanted = step(old)?;
+            let new = old.changed_within(wanted, USER | HELD);
+            keeps = new.is_held();
+            let takes = park::taken(old, cells) != 0;
+            Some(park::begin_taking(if takes { new.with_held(true) } else { new }, cells))
+        })?;
+        let after = wanted.with_held(keeps);
+        let taken = park::taken(before, cells);
+        if taken == 0 {
+            let freed = !keeps && before.is_ended();
+            if freed {
+                self.shelf().give(index, true);
+            }
+            return Ok(SteppedHeld { wakers: Wakers::new(), before, after, freed });
+        }
+        let mut wakers = Wakers::new();
+        // SAFETY: P2, P3 (this step turned PARKED of these cells into TAKING, and HELD, which is the caller's, keeps the slot).
+        unsafe { park::drain(&slot.cells, taken, &mut wakers) };
+        let let_go = if keeps { 0 } else { HELD };
+        let old = Bits(slot.word.fetch_and(!(park::taking_mask(taken) | let_go), order::STEP));
+        let freed = !keeps && old.is_ended();
+        if freed {
+            self.shelf().give(index, true);
+        }
+        Ok(SteppedHeld { wakers, before, after, freed })
+    }
+
+    /// The word of a slot by a read-modify-write that changes nothing: whoever scans for occupants meets whoever publishes
+    /// one here, whichever comes first.
+    #[inline]
+    pub fn touch(&self, index: u16) -> Bits {
+        Bits(self.shelf().known(index).word.fetch_or(0, order::STEP))
+    }
+}
+
+impl<T: Occupant> Lease<T> {
+    /// Another lease of the slot, by a step that changes the occupant's bits with it, or refuses.
+    ///
+    /// # Errors
+    ///
+    /// The word that `step` left alone.
+    #[inline]
+    pub fn duplicate_if(&self, mut step: impl FnMut(Bits) -> Option<Bits>) -> Result<Self, Bits> {
+        advance(&self.slot().word, |old| step(old).map(|new| one_more_lease(old.changed_within(new, USER))))?;
+        // SAFETY: M2 (the step added this lease, and `self` was there).
+        Ok(unsafe { Lease::from_counted(std::ptr::NonNull::from(self.slot())) })
+    }
+
+    /// Drops the lease and takes `units` off the occupant's bits in the same step. The units must be there: they are counts
+    /// or flags that the holder of this lease put in.
+    #[inline]
+    pub fn release_with(self, units: u64) {
+        let slot = std::mem::ManuallyDrop::new(self).slot_pointer();
+        // M9: from here to the step only the atomic is referred to.
+        // SAFETY: M7 (the lease keeps the slot until the step below).
+        let word: &AtomicU64 = unsafe { &(*slot.as_ptr()).word };
+        let last = Bits(word.fetch_sub(LEASE + user(units), order::STEP));
+        if last.leases() == 0 || last.user() < units {
+            crate::broken::accounting_in_drop("a lease was released with units that were not there");
+            return;
+        }
+        if last.leases() == 1 {
+            let last = last.with_user(last.user() - units);
+            T::last_lease(Ending::new(slot, last));
+        }
+    }
+}
+
+impl<T, C> Lease<T>
+where
+    T: Occupant<Pin = RootPin<T, C>>,
+    C: Send + Sync + 'static,
+{
+    /// An anchor of the root that the slot stands in. Control path.
+    #[must_use]
+    pub fn anchor(&self) -> Anchor<T, C> {
+        self.pin().anchor()
+    }
+}
+
+impl<T, C> Anchor<T, C>
+where
+    T: Occupant<Pin = RootPin<T, C>>,
+    C: Send + Sync + 'static,
+{
+    /// Whether the lease is of a slot of this root.
+    #[inline]
+    #[must_use]
+    pub fn holds(&self, lease: &Lease<T>) -> bool {
+        std::ptr::eq(self.shared(), lease.shared())
+    }
+}
+
+impl<T, C> Ending<'_, T>
+where
+    T: Occupant<Pin = RootPin<T, C>>,
+    C: Send + Sync + 'static,
+{
+    /// The occupant, for the ending alone.
+    #[inline]
+    #[must_use]
+    pub fn get_mut(&mut self) -> &mut T {
+        // SAFETY: M3 (without a lease the slot belongs to the ending; a root lends no value without a lease, so there is no
+        // other reference).
+        unsafe { self.value_mut() }
+    }
+}
+
+impl Bits {
+    /// The same word with one lease less: as it was before an observer took one to look.
+    #[inline]
+    #[must_use]
+    pub const fn less_one_lease(self) -> Self {
+        if self.leases() == 0 { self } else { Bits(self.0 - LEASE) }
+    }
+}
+
+const _: () = assert!(HELD & ENDED == 0);

@@ -1,0 +1,349 @@
+//! The arena by one thread, and by several that race for real. What races can do in principle is searched by the models
+//! in `loom-tests/tests/arena.rs`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use super::*;
+use crate::foreign::foreign;
+use crate::sync::Zero;
+
+/// A small node: sessions in the root, calls in a nest of its shared state, chunks in another.
+struct Ground {
+    calls: Nest<Call>,
+    chunks: Nest<Chunk>,
+    ended: AtomicUsize,
+    /// Dropped with the ground, and only then.
+    freed: Arc<AtomicUsize>,
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        self.freed.fetch_add(1, Relaxed);
+    }
+}
+
+#[derive(Zero)]
+struct Session {
+    number: AtomicU64,
+}
+
+impl Occupant for Session {
+    type Pin = RootPin<Session, Ground>;
+
+    fn last_lease(ending: Ending<'_, Self>) {
+        ending.shared().ended.fetch_add(1, Relaxed);
+        drop(ending.finish());
+    }
+}
+
+#[derive(Zero)]
+struct Call {
+    number: AtomicU64,
+    panics: AtomicU64,
+}
+
+impl Occupant for Call {
+    type Pin = Lease<Session>;
+
+    fn last_lease(ending: Ending<'_, Self>) {
+        ending.shared().ended.fetch_add(1, Relaxed);
+        assert!(ending.panics.load(Relaxed) == 0, "told to panic");
+        drop(ending.finish());
+    }
+}
+
+#[derive(Zero)]
+struct Chunk {
+    _bytes: [u8; 24],
+}
+
+impl Occupant for Chunk {
+    type Pin = Lease<Call>;
+
+    fn last_lease(ending: Ending<'_, Self>) {
+        drop(ending.finish());
+    }
+}
+
+type Broker = Anchor<Session, Ground>;
+
+fn broker(slots: usize) -> (Broker, Arc<AtomicUsize>) {
+    let freed = Arc::new(AtomicUsize::new(0));
+    let ground = Ground {
+        calls: Nest::new(slots),
+        chunks: Nest::new(slots),
+        ended: AtomicUsize::new(0),
+        freed: freed.clone(),
+    };
+    (Root::new(slots, ground), freed)
+}
+
+fn session(broker: &Broker) -> Lease<Session> {
+    broker.take(u32::MAX, |_| {}).expect("a free session")
+}
+
+fn call(session: Lease<Session>) -> Lease<Call> {
+    Nest::<Call>::take(session, |ground| &ground.calls).expect("a free call")
+}
+
+#[test]
+fn handles_are_one_pointer() {
+    assert_eq!(size_of::<Lease<Call>>(), 8);
+    assert_eq!(size_of::<Option<Lease<Call>>>(), 8);
+    assert_eq!(size_of::<Option<RootPin<Session, Ground>>>(), 8);
+}
+
+#[test]
+fn a_limit_and_the_slots_both_bound_what_is_in_use() {
+    let (broker, _) = broker(3);
+    let one = broker.take(2, |_| {}).expect("below the limit");
+    let two = broker.take(2, |_| {}).expect("below the limit");
+    assert_eq!(broker.take(2, |_| {}).err(), Some(Full));
+    let three = broker.take(9, |_| {}).expect("a slot is free");
+    assert_eq!(broker.take(9, |_| {}).err(), Some(Full));
+    assert_eq!((broker.live(), broker.slots()), (3, 3));
+    drop(two);
+    assert_eq!(broker.live(), 2);
+    drop((one, three));
+    assert_eq!((broker.live(), broker.shared().ended.load(Relaxed)), (0, 3));
+}
+
+#[test]
+fn slots_come_back_last_in_first_out_and_each_once() {
+    let (broker, _) = broker(4);
+    let taken: Vec<_> = (0..4).map(|_| session(&broker)).collect();
+    assert_eq!(taken.iter().map(Lease::index).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    assert!(taken.iter().all(|lease| lease.incarnation() == 0));
+    for lease in taken {
+        drop(lease);
+    }
+    let again: Vec<_> = (0..4).map(|_| session(&broker)).collect();
+    assert_eq!(again.iter().map(Lease::index).collect::<Vec<_>>(), [3, 2, 1, 0]);
+    assert!(again.iter().all(|lease| lease.incarnation() == 1));
+}
+
+#[test]
+fn a_weak_name_reaches_its_occupant_and_no_other() {
+    let (broker, _) = broker(2);
+    let first = session(&broker);
+    let (index, incarnation) = (first.index(), first.incarnation());
+    let strong = broker.upgrade(index, incarnation).expect("it lives");
+    assert!(strong.is_same(&first) && strong.word().load().leases() == 2);
+    drop(first);
+    assert!(broker.upgrade(index, incarnation).is_some(), "one lease is left");
+    drop(strong);
+    assert!(broker.upgrade(index, incarnation).is_none(), "none is left");
+    assert!(broker.upgrade_live(index).is_none());
+    let second = session(&broker);
+    assert_eq!((second.index(), second.incarnation()), (index, incarnation + 1));
+    assert!(broker.upgrade(index, incarnation).is_none(), "that was somebody else");
+    assert!(broker.upgrade_live(index).is_some());
+    assert!(broker.upgrade(7, 0).is_none(), "no such slot");
+    assert_eq!(second.word().load().leases(), 1, "a refused upgrade leaves no lease");
+}
+
+#[test]
+fn whatever_lives_keeps_what_it_lives_in() {
+    let (broker, freed) = broker(2);
+    let call = call(session(&broker));
+    let chunk = Nest::<Chunk>::take(call, |ground| &ground.chunks).expect("a free chunk");
+    drop(broker);
+    assert_eq!(
+        freed.load(Relaxed),
+        0,
+        "the chunk keeps the call, the call the session, the session the root"
+    );
+    assert_eq!(chunk.shared().ended.load(Relaxed), 0);
+    let anchor = chunk.pin().pin().pin().anchor();
+    drop(chunk);
+    assert_eq!((anchor.shared().ended.load(Relaxed), freed.load(Relaxed)), (2, 0));
+    let other = anchor.clone();
+    drop(anchor);
+    assert_eq!(freed.load(Relaxed), 0);
+    drop(other);
+    assert_eq!(freed.load(Relaxed), 1);
+}
+
+#[test]
+fn a_full_nest_hands_the_pin_back() {
+    let (broker, _) = broker(1);
+    let session = session(&broker);
+    let first = call(session.duplicate());
+    let pin = Nest::<Call>::take(session, |ground| &ground.calls).expect_err("no call is free");
+    assert_eq!(pin.word().load().leases(), 2);
+    drop(first);
+    assert_eq!(call(pin).incarnation(), 1);
+}
+
+#[test]
+fn contents_are_prepared_before_anyone_can_reach_them_and_stay_for_the_next() {
+    let (broker, _) = broker(1);
+    let taken = Nest::<Call>::take_with(
+        session(&broker),
+        |ground| &ground.calls,
+        0b101,
+        |call: &Call| {
+            call.number.store(7, Relaxed);
+        },
+    );
+    let taken = taken.expect("a free call");
+    assert_eq!((taken.before.user(), taken.lease.word().load().user()), (0, 0b101));
+    assert_eq!(taken.lease.number.load(Relaxed), 7);
+    drop(taken);
+    assert_eq!(broker.shared().calls.peek(0).number.load(Relaxed), 7);
+}
+
+#[test]
+fn a_panic_while_preparing_gives_everything_back() {
+    let (broker, _) = broker(1);
+    let take = || {
+        let prepare = |_: &Call| panic!("told to panic");
+        Nest::<Call>::take_with(session(&broker), |ground| &ground.calls, 0, prepare).map(drop)
+    };
+    assert!(foreign(take).is_err());
+    assert_eq!(broker.live(), 0, "the pin was dropped");
+    assert_eq!(call(session(&broker)).incarnation(), 1, "the slot was given back");
+}
+
+#[test]
+fn a_panic_of_the_last_lease_gives_everything_back() {
+    let (broker, _) = broker(1);
+    let doomed = call(session(&broker));
+    doomed.panics.store(1, Relaxed);
+    assert!(foreign(|| drop(doomed)).is_err());
+    broker.shared().calls.peek(0).panics.store(0, Relaxed);
+    assert_eq!(broker.live(), 0);
+    assert_eq!(call(session(&broker)).incarnation(), 1);
+}
+
+#[test]
+fn marks_on_a_free_slot_are_seen_by_the_next_taker() {
+    let (broker, _) = broker(1);
+    const SEEN: u64 = 1 << 31;
+    let before = broker.shared().calls.word(0).set(SEEN);
+    assert_eq!((before.leases(), before.user()), (0, 0));
+    let taken =
+        Nest::<Call>::take_with(session(&broker), |ground| &ground.calls, 1, |_: &Call| {}).expect("free");
+    assert!(taken.before.has(SEEN));
+    assert_eq!(taken.lease.word().load().user(), 1, "publication replaces the marks");
+    assert_eq!(broker.shared().calls.word(0).clear(1).user(), 1);
+    assert_eq!(taken.lease.word().load().user(), 0);
+}
+
+#[test]
+fn a_held_slot_outlives_its_leases() {
+    let (broker, _) = broker(1);
+    let calls = &broker.shared().calls;
+    let held = call(session(&broker));
+    held.number.store(9, Relaxed);
+    let (before, after) = held.word().update(|bits| Some(bits.with_held(true).with(0b11))).expect("a step");
+    assert!(!before.is_held() && after.is_held());
+    drop(held);
+    assert_eq!(broker.live(), 0, "the pin does not wait for the hold");
+    assert!(calls.upgrade_live(0).is_none() && calls.upgrade(0, 0).is_none());
+    assert!(calls.word(0).load().is_ended() && calls.peek(0).number.load(Relaxed) == 9);
+    assert!(
+        Nest::<Call>::take(session(&broker), |ground| &ground.calls).is_err(),
+        "the slot is not free yet"
+    );
+    assert!(calls.word(0).update(|bits| Some(bits.with_held(false))).is_ok());
+    assert!(calls.word(0).load().is_held(), "a bare word cannot let go of a hold");
+    assert!(calls.release_hold(0, 0b01));
+    assert_eq!(calls.word(0).load().user(), 0b10);
+    assert_eq!(call(session(&broker)).incarnation(), 1);
+}
+
+#[test]
+fn a_hold_released_in_time_leaves_the_slot_to_its_leases() {
+    let (broker, _) = broker(1);
+    let held = call(session(&broker));
+    held.word().update(|bits| Some(bits.with_held(true))).expect("a step");
+    assert!(!broker.shared().calls.release_hold(0, 0));
+    drop(held);
+    assert_eq!(call(session(&broker)).incarnation(), 1);
+}
+
+#[test]
+fn a_step_without_a_lease_gets_one() {
+    let (broker, _) = broker(1);
+    let calls = &broker.shared().calls;
+    assert!(calls.step(0, |bits| Some(bits.with(1)), 0).is_err(), "a free slot takes no step");
+    let mine = call(session(&broker));
+    let stepped = calls.step(0, |bits| Some(bits.with(1)), 0).expect("it has a lease");
+    assert_eq!((stepped.before.user(), stepped.after.user()), (0, 1));
+    assert_eq!((stepped.after.leases(), mine.word().load().leases()), (2, 2));
+    let refused = calls.step(0, |_| None, 0).expect_err("left alone");
+    assert_eq!(refused.leases(), 2);
+    drop(mine);
+    assert_eq!(stepped.lease.word().load().leases(), 1);
+}
+
+#[test]
+fn a_word_step_cannot_touch_the_leases() {
+    let (broker, _) = broker(1);
+    let mine = call(session(&broker));
+    let stale = mine.word().load();
+    let other = mine.duplicate();
+    let (_, after) = mine.word().update(|_| Some(stale.with(4))).expect("a step");
+    assert_eq!((after.leases(), after.user()), (2, 4));
+    drop(other);
+    assert_eq!(mine.word().load().leases(), 1);
+    assert!(foreign(|| stale.with_user(1 << USER_BITS)).is_err());
+}
+
+#[test]
+fn the_word_reads_well() {
+    let bits = Bits(0).with_user(0x2a).with_held(true);
+    assert_eq!(format!("{bits:?}"), "[leases 0 HELD user 0x2a claimed 0000 parked 0000 taking 0000]");
+}
+
+#[test]
+fn an_arena_has_bounds() {
+    assert!(foreign(|| broker(0)).is_err());
+    assert!(foreign(|| broker(SLOTS_MAX + 1)).is_err());
+    let (broker, _) = broker(SLOTS_MAX);
+    assert_eq!(broker.slots(), SLOTS_MAX);
+}
+
+#[test]
+fn threads_that_race_for_few_slots_lose_and_double_none() {
+    const THREADS: u64 = 3;
+    const ROUNDS: u64 = if cfg!(miri) { 30 } else { 20_000 };
+    let (broker, freed) = broker(2);
+    let took = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (broker, took) = (broker.clone(), &took);
+            scope.spawn(move || {
+                for round in 0..ROUNDS {
+                    let Ok(session) = broker.take(2, |_| {}) else { continue };
+                    let mark = thread * ROUNDS + round;
+                    session.number.store(mark, Relaxed);
+                    let weak = (session.index(), session.incarnation());
+                    if let Ok(call) = Nest::<Call>::take(session.duplicate(), |ground| &ground.calls) {
+                        call.number.store(mark, Relaxed);
+                        if let Some(other) = broker.upgrade(1 - weak.0, round) {
+                            drop(other);
+                        }
+                        assert_eq!(
+                            (call.number.load(Relaxed), call.pin().number.load(Relaxed)),
+                            (mark, mark)
+                        );
+                    }
+                    let again = broker.upgrade(weak.0, weak.1).expect("a lease is here");
+                    drop(session);
+                    assert_eq!(again.number.load(Relaxed), mark);
+                    took.fetch_add(1, Relaxed);
+                }
+            });
+        }
+    });
+    assert!(took.load(Relaxed) >= ROUNDS);
+    assert_eq!((broker.live(), freed.load(Relaxed)), (0, 0));
+    let all: Vec<_> = (0..2).map(|_| session(&broker)).collect();
+    assert_eq!(all.len(), 2);
+    drop(all);
+    drop(broker);
+    assert_eq!(freed.load(Relaxed), 1);
+}
