@@ -72,7 +72,7 @@ impl Layout for TenantBytesLayout {
     const FIELDS: &'static [Field] = &[TENANT];
 }
 
-lowering!(BytesWord, TenantBytes);
+lowering!(BytesWord, TenantBytesWord);
 
 /// The room of the node for blocks.
 #[cfg_attr(not(loom), derive(bytemuck::Zeroable))]
@@ -148,7 +148,7 @@ impl BytesWord {
         match self.rooms.step(|word| taken::<BytesLayout>(word, wanted)) {
             Ok(_) => Ok(()),
             Err(Blocked::Full(dimension)) => Err(dimension),
-            Err(Blocked::Closed | Blocked::Stale | Blocked::Marked) => {
+            Err(Blocked::Closed | Blocked::Stale | Blocked::Promised(_)) => {
                 crate::broken::accounting("the bytes word has no flags")
             }
         }
@@ -214,11 +214,11 @@ const fn bytes_limits(staged_bytes: u64, result_bytes: u64, buffers: u32) -> u64
 /// The room of one tenant for blocks, on whichever side.
 #[cfg_attr(not(loom), derive(bytemuck::Zeroable))]
 #[derive(Debug, Default)]
-pub struct TenantBytes {
+pub struct TenantBytesWord {
     rooms: Rooms<TenantBytesLayout>,
 }
 
-impl TenantBytes {
+impl TenantBytesWord {
     /// Gives the word its limit, rounded down to 512. `false`: it has one already.
     pub fn open(&self, bytes: u64) -> bool {
         self.rooms.open(TENANT.units(Units::within(bytes).number()))

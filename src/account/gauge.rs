@@ -70,6 +70,13 @@ impl Gauge {
         }
     }
 
+    /// Gives a gauge made with a limit of 0 its limit. Control path. `false`: it has one already, or the limit is 4 GiB
+    /// or more.
+    pub fn raise(&self, to: u64) -> bool {
+        let opened = u64::from(u32::MAX).min(to) << LIMIT_SHIFT;
+        to <= u64::from(u32::MAX) && self.step(|word| if word == 0 { Ok(opened) } else { Err(()) }).is_ok()
+    }
+
     /// Charges `amount`, all or nothing.
     ///
     /// # Errors

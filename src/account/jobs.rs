@@ -77,14 +77,14 @@ pub struct JobsUse {
 }
 
 impl JobsWord {
+    /// A word with these limits. Zeros are a node not yet opened.
+    pub fn new(workers: u32, cleanup_jobs: u32, connecting: u32, failed_cleanup: u32) -> JobsWord {
+        JobsWord { rooms: Rooms::new(limits(workers, cleanup_jobs, connecting, failed_cleanup)) }
+    }
+
     /// Gives a word made with zeros its limits. `false`: it has them already.
     pub fn open(&self, workers: u32, cleanup_jobs: u32, connections: u32) -> bool {
-        self.rooms.open(
-            WORKERS.units(u64::from(workers))
-                | CLEANUP.units(u64::from(cleanup_jobs))
-                | CONNECTING.units(u64::from(connections))
-                | FAILED.units(u64::from(connections)),
-        )
+        self.rooms.open(limits(workers, cleanup_jobs, connections, connections))
     }
 
     /// Takes one unit.
@@ -128,4 +128,11 @@ impl JobsWord {
             failed_cleanup: FAILED.count(used),
         }
     }
+}
+
+const fn limits(workers: u32, cleanup_jobs: u32, connecting: u32, failed_cleanup: u32) -> u64 {
+    WORKERS.units(workers as u64)
+        | CLEANUP.units(cleanup_jobs as u64)
+        | CONNECTING.units(connecting as u64)
+        | FAILED.units(failed_cleanup as u64)
 }

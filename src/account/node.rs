@@ -78,9 +78,9 @@ impl NodeUnits {
     }
 }
 
-/// Who waits at the node, as the step saw it that gave. Whoever gave must signal the turn if one is set.
+/// Who waits at the node, as the step saw it that gave. Whoever gave running units must signal the turn if one is set;
+/// the turn itself looks again anyway.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[must_use = "a marked word has somebody waiting at it: signal the turn"]
 pub struct Given {
     /// Somebody waits for `io.running`.
     pub io_marked: bool,
@@ -128,8 +128,12 @@ fn reserved(word: u64, units: NodeUnits, heed: Heed) -> Result<u64, Blocked> {
         return Err(Blocked::Closed);
     }
     let left = taken::<NodeLayout>(word, units.0)?;
-    if heed == Heed::Marks && word & units.marks() != 0 {
-        return Err(Blocked::Marked);
+    if heed == Heed::Marks {
+        match word & units.marks() {
+            0 => {}
+            marks if marks & IO_MARK != 0 => return Err(Blocked::Promised(RUNNING.dimension())),
+            _ => return Err(Blocked::Promised(POOL_RUNNING.dimension())),
+        }
     }
     Ok(left)
 }
@@ -140,7 +144,7 @@ const fn marked(word: u64, why: Blocked) -> u64 {
     match why {
         Blocked::Full(Dimension::PoolsRunning) => word | POOL_MARK,
         Blocked::Full(_) => word | IO_MARK,
-        Blocked::Closed | Blocked::Stale | Blocked::Marked => word,
+        Blocked::Closed | Blocked::Stale | Blocked::Promised(_) => word,
     }
 }
 

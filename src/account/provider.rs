@@ -55,7 +55,7 @@ fn reserved(word: u64, asked: RequestUnits, tag: u32, heed: Heed) -> Result<u64,
     }
     let left = taken::<ProviderLayout>(word, units(asked))?;
     if heed == Heed::Marks && asked.running() > 0 && word & MARK != 0 {
-        return Err(Blocked::Marked);
+        return Err(Blocked::Promised(RUNNING.dimension()));
     }
     Ok(left)
 }

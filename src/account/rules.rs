@@ -55,25 +55,21 @@ const RULES: &[AtMost] = &[
     at_most(PoolsInitialBackoff, &[PoolsMaximumBackoff], "the pause after failures only grows"),
 ];
 
-/// What each unit of some dimensions costs in metadata, whatever it is used for; prepaid at startup.
-///
-/// With more than one dimension the cost is per combination: the ring cells of all streams are
-/// `[IoStreams, IoStreamChunks]`.
+/// What each unit of a dimension costs in metadata, whatever it is used for; prepaid at startup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedCost {
-    /// The limits whose product is the number of units.
-    pub per: &'static [Dimension],
-    /// Bytes per unit, from the real layout.
+    /// The limit that is the number of units.
+    pub dimension: Dimension,
+    /// Bytes per unit.
     pub bytes: u64,
     /// What costs it, for documentation: "operation slot".
     pub what: &'static str,
 }
 
 impl FixedCost {
-    /// What all units together cost, with the values that `value` gives.
+    /// What all units together cost. Values are unchecked here, hence the width.
     fn total(&self, value: &impl Fn(Dimension) -> u64) -> u128 {
-        // Values are unchecked here; two counts and a cost cannot exceed 128 bits as long as counts are u32.
-        self.per.iter().fold(u128::from(self.bytes), |bytes, dimension| bytes * u128::from(value(*dimension)))
+        u128::from(self.bytes) * u128::from(value(self.dimension))
     }
 }
 
@@ -227,8 +223,8 @@ fn prepaid(group: Group, value: &impl Fn(Dimension) -> u64, costs: &[FixedCost])
         return None;
     }
     let terms = costs.iter().map(|cost| {
-        let counts = cost.per.iter().map(|per| format!("{per} {}", per.show(value(*per))));
-        format!("{} x {} ({})", counts.collect::<Vec<_>>().join(" x "), dimension.show(cost.bytes), cost.what)
+        let per = cost.dimension;
+        format!("{per} {} x {} ({})", per.show(value(per)), dimension.show(cost.bytes), cost.what)
     });
     Some(Violation {
         dimension,
@@ -364,10 +360,10 @@ mod tests {
     #[test]
     fn fixed_metadata_is_prepaid_with_the_sum_shown() {
         let costs = [
-            FixedCost { per: &[IoOwners], bytes: 2_048, what: "operation" },
-            FixedCost { per: &[IoStreams, IoStreamChunks], bytes: 8, what: "ring cell" },
+            FixedCost { dimension: IoOwners, bytes: 2_048, what: "operation" },
+            FixedCost { dimension: IoStreams, bytes: 1_000, what: "ring" },
         ];
-        let needed = 256 * 2_048 + 128 * 8 * 8;
+        let needed = 256 * 2_048 + 128 * 1_000;
         let limits = IoLimits { metadata_bytes: needed, ..IoLimits::default() };
         limits.validate_prepaid(&costs).unwrap();
         let limits = IoLimits { metadata_bytes: needed - 1, ..limits };
@@ -376,7 +372,7 @@ mod tests {
         assert_eq!(error.violations()[0].lowest, needed);
         assert_eq!(
             error.violations()[0].rule,
-            "every slot is prepaid: io.owners 256 x 2 KiB (operation) + io.streams 128 x io.stream_chunks 8 x 8 B (ring cell)"
+            "every slot is prepaid: io.owners 256 x 2 KiB (operation) + io.streams 128 x 1,000 B (ring)"
         );
     }
 
@@ -386,7 +382,7 @@ mod tests {
         for dimension in IoLimits::dimensions() {
             limits.set(dimension, u64::MAX).or_else(|_| limits.set(dimension, u64::from(u32::MAX))).unwrap();
         }
-        let costs = [FixedCost { per: &[IoStreams, IoStreamChunks], bytes: 4_096, what: "ring cell" }];
+        let costs = [FixedCost { dimension: IoStreams, bytes: u64::MAX, what: "ring" }];
         let error = limits.validate_prepaid(&costs).unwrap_err();
         assert!(error.violations().len() >= IoLimits::dimensions().count());
         assert!(!error.to_string().is_empty());

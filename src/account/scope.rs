@@ -47,8 +47,8 @@ pub enum Blocked {
     Stale,
     /// No room in this dimension.
     Full(Dimension),
-    /// There is room, but somebody waits in front of it.
-    Marked,
+    /// There is room in this dimension, but it belongs to those who wait in front.
+    Promised(Dimension),
 }
 
 /// Whether somebody respects the marks of those who wait.

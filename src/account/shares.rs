@@ -77,9 +77,11 @@ pub struct SharesUse {
 }
 
 impl SharesWord {
-    /// A word with room for streams, and none for connections. Zeros are a node not yet opened.
-    pub fn new(streams: u32) -> SharesWord {
-        SharesWord { rooms: Rooms::new(STREAMS.units(u64::from(streams))) }
+    /// A word with these limits. Zeros are a node not yet opened.
+    pub fn new(streams: u32, connections: u32, idle: u32) -> SharesWord {
+        SharesWord {
+            rooms: Rooms::new(STREAMS.units(u64::from(streams)) | connection_limits(connections, idle)),
+        }
     }
 
     /// Gives a word made with zeros its limit of streams. `false`: it has one already.
@@ -89,7 +91,7 @@ impl SharesWord {
 
     /// Gives the word its limits of connections. `false`: it has them already.
     pub fn open_connections(&self, connections: u32, idle: u32) -> bool {
-        self.rooms.open(CONNECTIONS.units(u64::from(connections)) | IDLE.units(u64::from(idle)))
+        self.rooms.open(connection_limits(connections, idle))
     }
 
     /// Takes one share.
@@ -132,4 +134,8 @@ impl SharesWord {
             idle_connections: IDLE.count(used),
         }
     }
+}
+
+const fn connection_limits(connections: u32, idle: u32) -> u64 {
+    CONNECTIONS.units(connections as u64) | IDLE.units(idle as u64)
 }

@@ -1,4 +1,4 @@
-//! A tenant's words: its pool requests, and the bytes of blocks that its operations hold.
+//! A tenant's word: its pool requests. (Its bytes have a word of their own, in [`super::bytes`].)
 //!
 //! ```text
 //!  63        23 22    21              11 10               0
@@ -14,7 +14,6 @@
 
 use std::convert::Infallible;
 
-use super::bytes::TenantBytes;
 use super::dimension::Dimension;
 use super::room::{Field, Layout, Lowering, Rooms, lowering, taken};
 use super::scope::{Blocked, Heed, NotLowered, RequestUnits};
@@ -38,7 +37,7 @@ const fn units(asked: RequestUnits) -> u64 {
 fn reserved(word: u64, asked: RequestUnits, heed: Heed) -> Result<u64, Blocked> {
     let left = taken::<TenantLayout>(word, units(asked))?;
     if heed == Heed::Marks && asked.running() > 0 && word & MARK != 0 {
-        return Err(Blocked::Marked);
+        return Err(Blocked::Promised(RUNNING.dimension()));
     }
     Ok(left)
 }
@@ -50,8 +49,6 @@ lowering!(TenantWord);
 #[derive(Debug, Default)]
 pub struct TenantWord {
     rooms: Rooms<TenantLayout>,
-    /// The room of its bytes.
-    pub bytes: TenantBytes,
 }
 
 /// What is used of a tenant or a provider, at one instant.
@@ -69,8 +66,7 @@ impl TenantWord {
         self.rooms.open(REQUESTS.units(u64::from(requests)) | RUNNING.units(u64::from(running)))
     }
 
-    /// Takes the number back, if nothing is in use and nobody waits. Control path. The bytes have their own
-    /// [`retire`](TenantBytes::retire); take them back first.
+    /// Takes the number back, if nothing is in use and nobody waits. Control path.
     pub fn retire(&self) -> bool {
         self.rooms.retire(0)
     }

@@ -1,0 +1,601 @@
+//! Every refusal and every failure of the library: one small value.
+//!
+//! An [`Error`] says what happened ([`Kind`]), whether anything reached the provider ([`Effect`]), and when another
+//! attempt can make sense ([`Retry`]). It is `Copy`, holds no string and allocates nothing. The words of
+//! [`code`](Error::code) are stable; sentences are for people and may change.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::account::charge::Refused;
+use crate::account::client::Dial;
+use crate::account::dimension::Dimension;
+use crate::account::gauge;
+use crate::account::scope::{Blocked, Scope};
+use crate::queue::operation::Cause;
+
+/// A refusal or a failure of the library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Error {
+    kind: Kind,
+    effect: Effect,
+}
+
+const _: () = assert!(size_of::<Error>() <= 16);
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// No room now; there will be when something is released.
+    Full(Refusal),
+    /// More than the limit of this dimension; it can never fit.
+    TooLarge(Dimension),
+    /// A dial of this client is in progress, and there is one at a time.
+    Busy,
+    /// The client is paused after failed dials.
+    Backoff {
+        /// How long the pause lasted when the refusal was made.
+        wait_ms: u32,
+    },
+    /// What was asked is closed for good.
+    Retired(What),
+    /// Somebody stopped it.
+    Stopped(StopCause),
+    /// Its time is over.
+    Deadline(Which),
+    /// It must not be done.
+    Denied(Denied),
+    /// It cannot be done like this, now or later.
+    Invalid(Invalid),
+    /// The stream has ended.
+    Ended(Terminal),
+    /// A job panicked or was lost.
+    JobFailed,
+}
+
+/// Which word had no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// What is counted.
+    pub dimension: Dimension,
+    /// Whose limit it is.
+    pub scope: Scope,
+    /// There was room, but it belongs to those who wait in front.
+    pub promised: bool,
+}
+
+/// Whether anything reached the provider.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing did.
+    NotSent,
+    /// It did.
+    Sent,
+    /// It may have: the call had started.
+    Uncertain,
+}
+
+/// When another attempt can make sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// The same attempt will fail again.
+    Never,
+    /// When something is released; nobody can say when that is.
+    Released,
+    /// Not before so much time has passed.
+    After(Duration),
+    /// With the current epoch, plan, session or deadline, which must be asked for anew.
+    Renewed,
+}
+
+/// A table of reasons: variant, stable word, sentence.
+macro_rules! reasons {
+    ($(
+        $(#[$meta:meta])*
+        $name:ident {$(
+            $(#[$variant_meta:meta])*
+            $variant:ident $(= $value:literal)?, $code:literal, $sentence:literal;
+        )+}
+    )+) => {$(
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum $name {$(
+            $(#[$variant_meta])*
+            $variant $(= $value)?,
+        )+}
+
+        impl $name {
+            /// Every variant.
+            pub const ALL: &'static [$name] = &[$($name::$variant,)+];
+
+            /// The stable word.
+            pub const fn code(self) -> &'static str {
+                match self {
+                    $($name::$variant => $code,)+
+                }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str(match self {
+                    $($name::$variant => $sentence,)+
+                })
+            }
+        }
+    )+};
+}
+
+reasons! {
+    /// What is closed for good.
+    What {
+        /// The epoch was replaced or retired; the provider may have a newer one.
+        Epoch, "retired-epoch", "the provider's epoch is retired";
+        /// The plan was withdrawn as a whole.
+        Plan, "retired-plan", "the plan is withdrawn";
+        /// The I/O runtime.
+        Io, "retired-io", "the I/O runtime is retired";
+        /// The pool registry.
+        Pools, "retired-pools", "the pools are retired";
+        /// Pool admission, while accepted work goes on.
+        Admission, "retired-admission", "admission is closed; accepted work goes on";
+        /// The broker.
+        Broker, "retired-broker", "the broker is retired";
+    }
+
+    /// Who stopped it.
+    StopCause {
+        /// An explicit stop, or the owner went away.
+        Caller, "stopped-caller", "the caller stopped the operation";
+        /// Its session was stopped or closed.
+        Session, "stopped-session", "the session is stopped";
+        /// The execution probe of its session says cancelled.
+        Probe, "stopped-probe", "the execution was cancelled";
+    }
+
+    /// Whose time is over.
+    Which {
+        /// The operation's deadline.
+        Operation, "deadline-operation", "the operation's deadline has passed";
+        /// The longest time in the line.
+        Queue, "deadline-queue", "the operation waited too long for its turn";
+        /// The session's deadline.
+        Session, "deadline-session", "the session's deadline has passed";
+    }
+
+    /// Why it must not be done.
+    #[non_exhaustive]
+    Denied {
+        /// The policy does not allow this operation, or no longer.
+        Policy, "denied-policy", "the policy does not allow the operation";
+        /// The publication was withdrawn.
+        Withdrawn, "denied-withdrawn", "the publication is withdrawn";
+        /// The plan does not bind this capability.
+        NotBound, "denied-not-bound", "the plan does not bind the capability";
+        /// The session's budget does not allow the cost.
+        Budget, "denied-budget", "the session's budget does not allow the cost";
+        /// An operation needs a deadline.
+        UnboundedDeadline, "denied-unbounded-deadline", "the session has no deadline";
+        /// A deadline can only get earlier.
+        WidenedDeadline, "denied-widened-deadline", "the deadline is later than the session's";
+        /// The call belongs to another session, whatever its identifiers say.
+        ForeignSession, "denied-foreign-session", "it belongs to another session";
+        /// It belongs to another provider or another epoch.
+        ForeignProvider, "denied-foreign-provider", "it belongs to another provider";
+        /// It belongs to another client or another registry.
+        ForeignClient, "denied-foreign-client", "it belongs to another client";
+        /// The buffer belongs to another operation.
+        ForeignBuffer, "denied-foreign-buffer", "the buffer belongs to another operation";
+        /// A call has one transfer, for its whole life.
+        SecondTransfer, "denied-second-transfer", "the call has had its transfer";
+        /// A broker has one registry, for its whole life.
+        SecondRegistry, "denied-second-registry", "the broker has had its registry";
+        /// The call declared no stream budget.
+        NoStreamBudget, "denied-no-stream-budget", "the call has no stream budget";
+        /// The expected epoch is not the installed one, or the new one does not advance it.
+        StaleEpoch, "denied-stale-epoch", "another epoch is installed";
+        /// Nothing of this name is installed.
+        Unknown, "denied-unknown", "nothing of this name is installed";
+        /// The client of this origin has another resource type.
+        OtherType, "denied-other-type", "the origin's client has another resource type";
+        /// The connection or the exchange is not in a state that can be parked.
+        NotReusable, "denied-not-reusable", "the connection cannot be used again";
+    }
+
+    /// Why it cannot be done like this.
+    #[non_exhaustive]
+    Invalid {
+        /// A chunk holds at least one byte.
+        EmptyChunk, "invalid-empty-chunk", "the chunk is empty";
+        /// A ring holds at least one chunk, and at most the limit.
+        Depth, "invalid-depth", "the depth is not between 1 and the limit";
+        /// More than the buffer holds.
+        PastCapacity, "invalid-past-capacity", "it goes past what the buffer holds";
+        /// Only a staged buffer can be retained.
+        NotStaged, "invalid-not-staged", "the buffer is not on the staged side";
+        /// Only a retained buffer can be written to a stream.
+        NotRetained, "invalid-not-retained", "the buffer is not on the result side";
+        /// Nothing would be allowed at all.
+        ZeroLimit, "invalid-zero-limit", "the limit is zero";
+        /// Names have 1 to 256 characters: ASCII letters, digits and `- _ . : / @`.
+        Name, "invalid-name", "the name is empty, too long, or has other characters than letters, digits and - _ . : / @";
+        /// The same thing twice.
+        Twice, "invalid-twice", "the same thing is named twice";
+        /// An instant or a duration that the clock cannot hold.
+        Time, "invalid-time", "the time cannot be represented";
+        /// The operation's phase does not allow it.
+        Phase, "invalid-phase", "the operation's phase does not allow it";
+        /// There is no such operation of the capability.
+        Operation, "invalid-operation", "the capability has no such operation";
+    }
+
+    /// How a stream ended. The first end stays.
+    Terminal {
+        /// Everything was written.
+        Eof = 1, "ended-eof", "the stream is complete";
+        /// The reader closed it.
+        Closed = 2, "ended-closed", "the reader closed the stream";
+        /// The operation was stopped.
+        Cancelled = 3, "ended-cancelled", "the operation was stopped";
+        /// The operation's deadline passed.
+        DeadlineExceeded = 4, "ended-deadline", "the operation's deadline has passed";
+        /// The provider sent more than was allowed.
+        TooLarge = 5, "ended-too-large", "the provider sent more than was allowed";
+        /// The provider failed.
+        Failed = 6, "ended-failed", "the provider failed";
+        /// The writer went away without a word.
+        Uncertain = 7, "ended-uncertain", "the writer went away before the end";
+    }
+}
+
+impl Terminal {
+    /// The four bits of a stream's word; 0 is no end yet.
+    pub const fn bits(self) -> u8 {
+        self as u8
+    }
+
+    /// The end that these bits stand for.
+    pub const fn from_bits(bits: u8) -> Option<Terminal> {
+        match bits {
+            1 => Some(Terminal::Eof),
+            2 => Some(Terminal::Closed),
+            3 => Some(Terminal::Cancelled),
+            4 => Some(Terminal::DeadlineExceeded),
+            5 => Some(Terminal::TooLarge),
+            6 => Some(Terminal::Failed),
+            7 => Some(Terminal::Uncertain),
+            _ => None,
+        }
+    }
+}
+
+impl From<Kind> for Error {
+    /// With the effect that the kind has by itself: none for everything the library refuses before a call starts.
+    fn from(kind: Kind) -> Error {
+        let effect = match kind {
+            Kind::Ended(Terminal::Eof | Terminal::TooLarge) => Effect::Sent,
+            Kind::Ended(_) | Kind::JobFailed => Effect::Uncertain,
+            _ => Effect::NotSent,
+        };
+        Error { kind, effect }
+    }
+}
+
+impl From<Terminal> for Error {
+    fn from(terminal: Terminal) -> Error {
+        Kind::Ended(terminal).into()
+    }
+}
+
+impl Error {
+    /// What happened.
+    pub const fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Whether anything reached the provider.
+    pub const fn effect(&self) -> Effect {
+        self.effect
+    }
+
+    /// The same error of a call that had started: what is not known to be sent may have been.
+    #[must_use]
+    pub const fn after_start(self) -> Error {
+        match self.effect {
+            Effect::NotSent => Error { kind: self.kind, effect: Effect::Uncertain },
+            Effect::Sent | Effect::Uncertain => self,
+        }
+    }
+
+    /// When another attempt can make sense.
+    pub const fn retry(&self) -> Retry {
+        match self.kind {
+            Kind::Full(_) | Kind::Busy | Kind::Deadline(Which::Queue) => Retry::Released,
+            Kind::Backoff { wait_ms } => Retry::After(Duration::from_millis(wait_ms as u64)),
+            Kind::Retired(What::Epoch | What::Plan) | Kind::Denied(Denied::StaleEpoch) => Retry::Renewed,
+            Kind::Deadline(Which::Operation | Which::Session) | Kind::Stopped(_) => Retry::Renewed,
+            Kind::TooLarge(_)
+            | Kind::Retired(What::Io | What::Pools | What::Admission | What::Broker)
+            | Kind::Denied(_)
+            | Kind::Invalid(_)
+            | Kind::Ended(_)
+            | Kind::JobFailed => Retry::Never,
+        }
+    }
+
+    /// How long to wait before another attempt, where that is known.
+    pub const fn retry_after(&self) -> Option<Duration> {
+        match self.retry() {
+            Retry::After(wait) => Some(wait),
+            Retry::Never | Retry::Released | Retry::Renewed => None,
+        }
+    }
+
+    /// The dimension that it is about, if it is about one.
+    pub const fn dimension(&self) -> Option<Dimension> {
+        match self.kind {
+            Kind::Full(Refusal { dimension, .. }) | Kind::TooLarge(dimension) => Some(dimension),
+            _ => None,
+        }
+    }
+
+    /// The scope whose limit it is about, if it is about one.
+    pub const fn scope(&self) -> Option<Scope> {
+        match self.kind {
+            Kind::Full(Refusal { scope, .. }) => Some(scope),
+            Kind::Busy | Kind::Backoff { .. } => None,
+            _ => None,
+        }
+    }
+
+    /// A stable word for logs, metrics and bodies.
+    pub const fn code(&self) -> &'static str {
+        match self.kind {
+            Kind::Full(_) => "full",
+            Kind::TooLarge(_) => "too-large",
+            Kind::Busy => "dial-in-progress",
+            Kind::Backoff { .. } => "backoff",
+            Kind::Retired(what) => what.code(),
+            Kind::Stopped(cause) => cause.code(),
+            Kind::Deadline(which) => which.code(),
+            Kind::Denied(why) => why.code(),
+            Kind::Invalid(why) => why.code(),
+            Kind::Ended(terminal) => terminal.code(),
+            Kind::JobFailed => "job-failed",
+        }
+    }
+}
+
+/// How the library makes its errors.
+impl Error {
+    pub(crate) const fn full(dimension: Dimension, scope: Scope) -> Error {
+        let kind = Kind::Full(Refusal { dimension, scope, promised: false });
+        Error { kind, effect: Effect::NotSent }
+    }
+
+    pub(crate) const fn too_large(dimension: Dimension) -> Error {
+        Error { kind: Kind::TooLarge(dimension), effect: Effect::NotSent }
+    }
+
+    pub(crate) const fn retired(what: What) -> Error {
+        Error { kind: Kind::Retired(what), effect: Effect::NotSent }
+    }
+
+    pub(crate) const fn stopped(cause: StopCause) -> Error {
+        Error { kind: Kind::Stopped(cause), effect: Effect::NotSent }
+    }
+
+    pub(crate) const fn deadline(which: Which) -> Error {
+        Error { kind: Kind::Deadline(which), effect: Effect::NotSent }
+    }
+
+    pub(crate) const fn denied(why: Denied) -> Error {
+        Error { kind: Kind::Denied(why), effect: Effect::NotSent }
+    }
+
+    pub(crate) const fn invalid(why: Invalid) -> Error {
+        Error { kind: Kind::Invalid(why), effect: Effect::NotSent }
+    }
+
+    /// A session that gives no call: it is stopped, or all of its calls exist.
+    pub(crate) const fn no_call(stopped: bool) -> Error {
+        if stopped {
+            Error::stopped(StopCause::Session)
+        } else {
+            Error::full(Dimension::BrokerCallsPerSession, Scope::Session)
+        }
+    }
+
+    /// Why an operation was ended. Of one that had started, say so with [`after_start`](Error::after_start).
+    ///
+    /// # Panics
+    ///
+    /// Broken accounting, if nothing ended it.
+    pub(crate) fn from_cause(cause: Cause) -> Error {
+        match cause {
+            Cause::Dropped | Cause::Stopped => Error::stopped(StopCause::Caller),
+            Cause::Session => Error::stopped(StopCause::Session),
+            Cause::Probe => Error::stopped(StopCause::Probe),
+            Cause::Deadline => Error::deadline(Which::Operation),
+            Cause::QueueAge => Error::deadline(Which::Queue),
+            Cause::Epoch => Error::retired(What::Epoch),
+            Cause::Retired => Error::retired(What::Io),
+            Cause::None => crate::broken::accounting("an operation ended without a cause"),
+        }
+    }
+
+    /// Why an admission was refused by the words.
+    pub(crate) fn from_refused(refused: Refused) -> Error {
+        let Refused { blocked, scope, marks: _ } = refused;
+        match blocked {
+            Blocked::Full(dimension) => Error::full(dimension, scope),
+            Blocked::Promised(dimension) => Kind::Full(Refusal { dimension, scope, promised: true }).into(),
+            Blocked::Stale => Error::retired(What::Epoch),
+            Blocked::Closed => match scope {
+                Scope::Node => Error::retired(What::Io),
+                Scope::Provider(_) | Scope::Client(_) | Scope::Tenant(_) | Scope::Session => {
+                    Error::retired(What::Epoch)
+                }
+            },
+        }
+    }
+
+    /// Why a client may not dial at `now_ms`.
+    pub(crate) fn from_dial(dial: Dial, client: u16, now_ms: u64) -> Error {
+        let scope = Scope::Client(client);
+        let dimension = Dimension::PoolsConnectionsPerClient;
+        match dial {
+            Dial::Closed => Error::retired(What::Epoch),
+            Dial::Busy => Kind::Busy.into(),
+            Dial::Backoff(until_ms) => {
+                let wait = until_ms.saturating_sub(now_ms);
+                // Time, not a count. The ceiling of a pause is five minutes.
+                Kind::Backoff { wait_ms: u32::try_from(wait).unwrap_or(u32::MAX) }.into()
+            }
+            Dial::Full => Error::full(dimension, scope),
+            Dial::Marked => Kind::Full(Refusal { dimension, scope, promised: true }).into(),
+        }
+    }
+}
+
+impl From<gauge::Full> for Error {
+    fn from(full: gauge::Full) -> Error {
+        Error::full(full.0, Scope::Node)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            Kind::Full(Refusal { dimension, scope, promised: false }) => {
+                write!(out, "no room in {dimension} of the {scope}")
+            }
+            Kind::Full(Refusal { dimension, scope, promised: true }) => {
+                write!(
+                    out,
+                    "what room there is in {dimension} of the {scope} belongs to those who wait in front"
+                )
+            }
+            Kind::TooLarge(dimension) => write!(out, "more than {dimension} allows"),
+            Kind::Busy => out.write_str("a dial of the client is in progress"),
+            Kind::Backoff { wait_ms } => {
+                write!(out, "the client is paused after failed dials, for {wait_ms} ms more")
+            }
+            Kind::Retired(what) => what.fmt(out),
+            Kind::Stopped(cause) => cause.fmt(out),
+            Kind::Deadline(which) => which.fmt(out),
+            Kind::Denied(why) => why.fmt(out),
+            Kind::Invalid(why) => why.fmt(out),
+            Kind::Ended(terminal) => terminal.fmt(out),
+            Kind::JobFailed => out.write_str("the job panicked or was lost"),
+        }?;
+        match self.effect {
+            Effect::NotSent | Effect::Sent => Ok(()),
+            Effect::Uncertain => out.write_str("; whether the provider was reached is uncertain"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::account::charge::Marks;
+
+    fn every_kind() -> Vec<Kind> {
+        let scopes =
+            [Scope::Node, Scope::Tenant(1), Scope::Provider(2), Scope::Client(3), Scope::Session].into_iter();
+        let full = scopes.flat_map(|scope| {
+            let refusal = Refusal { dimension: Dimension::IoRunning, scope, promised: false };
+            [Kind::Full(refusal), Kind::Full(Refusal { promised: true, ..refusal })]
+        });
+        let mut kinds: Vec<Kind> = full.collect();
+        kinds.extend([Kind::TooLarge(Dimension::IoChunkBytes), Kind::Busy, Kind::JobFailed]);
+        kinds.push(Kind::Backoff { wait_ms: 250 });
+        kinds.extend(What::ALL.iter().copied().map(Kind::Retired));
+        kinds.extend(StopCause::ALL.iter().copied().map(Kind::Stopped));
+        kinds.extend(Which::ALL.iter().copied().map(Kind::Deadline));
+        kinds.extend(Denied::ALL.iter().copied().map(Kind::Denied));
+        kinds.extend(Invalid::ALL.iter().copied().map(Kind::Invalid));
+        kinds.extend(Terminal::ALL.iter().copied().map(Kind::Ended));
+        kinds
+    }
+
+    #[test]
+    fn codes_are_kebab_words_and_kinds_have_their_own() {
+        let mut codes = std::collections::HashMap::new();
+        for kind in every_kind() {
+            let code = Error::from(kind).code();
+            assert!(code.chars().all(|each| each.is_ascii_lowercase() || each == '-'), "{code}");
+            let first = codes.entry(code).or_insert(kind);
+            let same_kind = matches!((*first, kind), (Kind::Full(_), Kind::Full(_)));
+            assert!(*first == kind || same_kind, "{first:?} and {kind:?} have the same code");
+        }
+    }
+
+    #[test]
+    fn sentences_name_dimension_and_scope() {
+        let full = Error::full(Dimension::PoolsRunningPerTenant, Scope::Tenant(7));
+        assert_eq!(full.to_string(), "no room in pools.running_per_tenant of the tenant");
+        let scopes = every_kind().into_iter().filter(|kind| matches!(kind, Kind::Full(_)));
+        for kind in scopes {
+            let error = Error::from(kind);
+            assert!(error.to_string().contains("io.running"));
+            assert!(error.to_string().contains(error.scope().unwrap().kind()));
+        }
+        for kind in every_kind() {
+            assert!(!Error::from(kind).to_string().is_empty());
+        }
+    }
+
+    #[test]
+    fn refusals_before_the_start_sent_nothing() {
+        for kind in every_kind() {
+            let error = Error::from(kind);
+            let ended = matches!(kind, Kind::Ended(_) | Kind::JobFailed);
+            assert_eq!(error.effect() == Effect::NotSent, !ended, "{kind:?}");
+            assert_ne!(error.after_start().effect(), Effect::NotSent);
+            assert_eq!(error.after_start().kind(), kind);
+        }
+        assert_eq!(Error::from(Terminal::Uncertain).effect(), Effect::Uncertain);
+        assert_eq!(Error::from(Terminal::TooLarge).after_start().effect(), Effect::Sent);
+    }
+
+    #[test]
+    fn only_a_pause_says_how_long() {
+        for kind in every_kind() {
+            let wait = Error::from(kind).retry_after();
+            assert_eq!(wait.is_some(), matches!(kind, Kind::Backoff { .. }));
+        }
+        let dial = Error::from_dial(Dial::Backoff(1_250), 3, 1_000);
+        assert_eq!(dial.retry_after(), Some(Duration::from_millis(250)));
+        let over = Error::from_dial(Dial::Backoff(1_250), 3, 2_000);
+        assert_eq!(over.retry_after(), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn terminals_fit_four_bits_and_come_back() {
+        assert_eq!(Terminal::from_bits(0), None);
+        for bits in 0..=u8::MAX {
+            if let Some(terminal) = Terminal::from_bits(bits) {
+                assert_eq!(terminal.bits(), bits);
+                assert!(bits < 16);
+            }
+        }
+        assert!(Terminal::ALL.iter().all(|end| Terminal::from_bits(end.bits()) == Some(*end)));
+    }
+
+    #[test]
+    fn a_refused_reservation_keeps_its_reason() {
+        let of = |blocked, scope| Error::from_refused(Refused { blocked, scope, marks: Marks::NONE });
+        let dimension = Dimension::PoolsRunning;
+        assert_eq!(of(Blocked::Full(dimension), Scope::Node), Error::full(dimension, Scope::Node));
+        let promised = of(Blocked::Promised(dimension), Scope::Node);
+        assert_eq!(promised.dimension(), Some(dimension));
+        assert_ne!(promised, Error::full(dimension, Scope::Node));
+        assert_eq!(of(Blocked::Closed, Scope::Node), Error::retired(What::Io));
+        assert_eq!(of(Blocked::Stale, Scope::Provider(1)), Error::retired(What::Epoch));
+    }
+}
