@@ -195,6 +195,14 @@ reasons! {
         NoStreamBudget, "denied-no-stream-budget", "the call has no stream budget";
         /// The expected epoch is not the installed one, or the new one does not advance it.
         StaleEpoch, "denied-stale-epoch", "another epoch is installed";
+        /// The plan was sealed by another broker.
+        ForeignPlan, "denied-foreign-plan", "the plan belongs to another broker";
+        /// The cost charges less than the policy demands.
+        BelowMinimum, "denied-below-minimum", "the cost is below what the policy demands";
+        /// A provider of this name is installed already.
+        ProviderExists, "denied-provider-exists", "a provider of this name is installed";
+        /// The numbers that tell instances apart are used up, for good.
+        TagsExhausted, "denied-tags-exhausted", "no further instance can be told apart";
         /// Nothing of this name is installed.
         Unknown, "denied-unknown", "nothing of this name is installed";
         /// The client of this origin has another resource type.
@@ -222,6 +230,10 @@ reasons! {
         Name, "invalid-name", "the name is empty, too long, or has other characters than letters, digits and - _ . : / @";
         /// The same thing twice.
         Twice, "invalid-twice", "the same thing is named twice";
+        /// A plan has at most 11 bindings.
+        Bindings, "invalid-bindings", "the plan has more than 11 bindings";
+        /// A sum that 64 bits cannot hold.
+        Overflow, "invalid-overflow", "the sum cannot be represented";
         /// An instant or a duration that the clock cannot hold.
         Time, "invalid-time", "the time cannot be represented";
         /// The operation's phase does not allow it.
