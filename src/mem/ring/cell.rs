@@ -48,7 +48,7 @@ impl WakerCell {
     /// The caller turned PARKED off, or put the waker in and did not turn PARKED on.
     pub(super) unsafe fn take(&self) -> Waker {
         // SAFETY: R5: the waker was put in before PARKED was turned on, and nobody writes before `full` is off.
-        let waker = self.waker.with(|cell| unsafe { (*cell).assume_init_read() });
+        let waker = self.waker.with(|cell| unsafe { cell.cast::<Waker>().read() });
         self.full.store(false, order::PUBLISH);
         waker
     }
@@ -61,7 +61,7 @@ impl WakerCell {
     unsafe fn holds(&self, waker: &Waker) -> bool {
         // SAFETY: R5: only the waiter writes the cell. If the waker was moved out, its bits still stand here, and they are
         // only compared.
-        self.waker.with(|cell| unsafe { (*cell).assume_init_ref() }.will_wake(waker))
+        self.waker.with(|cell| unsafe { &*cell.cast::<Waker>() }.will_wake(waker))
     }
 }
 

@@ -312,7 +312,7 @@ impl<S: RingHold> Iterator for Drain<'_, S> {
         let cell = self.consumer.slot.ring().cell(self.next);
         self.next = self.next.wrapping_add(1);
         // SAFETY: R4: an item that this drain owns, read once since the position moves on.
-        Some(cell.with(|cell| unsafe { (*cell).assume_init_read() }))
+        Some(cell.with(|cell| unsafe { cell.cast::<S::Item>().read() }))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -328,7 +328,7 @@ impl<S: RingHold> Drop for Drain<'_, S> {
     fn drop(&mut self) {
         let mut first = None;
         // Each item is out of its cell before its own destructor runs.
-        while let Some(item) = self.next() {
+        for item in self.by_ref() {
             if let Err(panic) = foreign(|| drop(item)) {
                 first.get_or_insert(panic);
             }

@@ -235,7 +235,7 @@ fn a_ring_has_one_end_of_each_kind() {
     assert!(open(&slot, &slot, 1).is_some());
     assert_eq!(
         Shared::strong_count(&slot),
-        1 + 2,
+        1 + 3,
         "the closed ends still hold the slot, the refused ones do not"
     );
     assert_eq!(
