@@ -263,3 +263,112 @@ impl TenantBytesWord {
         TENANT.of(self.rooms.used().0) * SMALLEST_BLOCK
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::room::small;
+    use super::*;
+
+    const LIMIT: u64 = 3;
+
+    fn at(word: u64) -> BytesWord {
+        BytesWord { rooms: Rooms::at(word, small::limits::<BytesLayout>(LIMIT)) }
+    }
+
+    fn units(count: u64) -> Units {
+        Units::within(count * SMALLEST_BLOCK)
+    }
+
+    /// Every reservation, window and retention of every small word, against plain subtraction.
+    #[test]
+    fn every_step_of_every_small_word() {
+        for word in small::words::<BytesLayout>(LIMIT, 0) {
+            let (staged, result, buffers) = (STAGED.of(word), RESULT.of(word), BUFFERS.of(word));
+            for (count, size) in (0..=LIMIT).flat_map(|count| (1..=LIMIT).map(move |size| (count, size))) {
+                let number = u32::try_from(count).unwrap();
+                for (side, room, dimension) in [
+                    (Side::Staged, staged, Dimension::IoStagedBytes),
+                    (Side::Result, result, Dimension::IoResultBytes),
+                ] {
+                    let bytes = at(word);
+                    let expected = if room < count * size {
+                        Err(dimension)
+                    } else if buffers < count {
+                        Err(Dimension::IoBuffers)
+                    } else {
+                        Ok(())
+                    };
+                    assert_eq!(bytes.reserve_window(side, number, units(size)), expected);
+                    if expected.is_ok() {
+                        bytes.give_window(side, number, units(size));
+                    }
+                    assert_eq!(bytes.rooms.load(), word, "all or none, and all back");
+                }
+            }
+            for size in 1..=LIMIT {
+                if staged + size > LIMIT {
+                    continue; // No such block is staged.
+                }
+                let bytes = at(word);
+                let expected = if result < size { Err(Dimension::IoResultBytes) } else { Ok(()) };
+                assert_eq!(bytes.retain(units(size)), expected);
+                let after = if expected.is_ok() {
+                    STAGED.units(staged + size) | RESULT.units(result - size) | BUFFERS.units(buffers)
+                } else {
+                    word
+                };
+                assert_eq!(bytes.rooms.load(), after);
+            }
+        }
+    }
+
+    #[test]
+    fn a_node_at_every_ceiling_counts_to_the_end() {
+        let (staged, result) = (Dimension::IoStagedBytes.ceiling(), Dimension::IoResultBytes.ceiling());
+        let buffers = u32::try_from(Dimension::IoBuffers.ceiling()).unwrap();
+        let bytes = BytesWord::default();
+        assert!(bytes.open(staged, result, buffers) && !bytes.open(1_024, 0, 0));
+        let largest = Units::of_block(1 << 20);
+        for _ in 0..256 {
+            bytes.reserve(Side::Staged, largest).unwrap();
+        }
+        assert_eq!(bytes.reserve(Side::Staged, units(1)), Err(Dimension::IoStagedBytes));
+        for _ in 0..256 {
+            bytes.retain(largest).unwrap();
+        }
+        assert_eq!(bytes.retain(largest), Err(Dimension::IoResultBytes));
+        let used = bytes.snapshot();
+        assert_eq!((used.staged_bytes, used.result_bytes, used.buffers), (0, result, 256));
+        for _ in 0..256 {
+            bytes.give(Side::Result, largest);
+        }
+        assert_eq!(bytes.snapshot(), BytesUse::default());
+        bytes.reserve_window(Side::Staged, buffers, units(1)).unwrap();
+        assert_eq!(bytes.reserve(Side::Staged, units(1)), Err(Dimension::IoBuffers));
+        assert_eq!(bytes.reserve_window(Side::Result, u32::MAX, largest), Err(Dimension::IoResultBytes));
+    }
+
+    #[test]
+    fn limits_round_down_and_blocks_are_whole() {
+        let bytes = BytesWord::new(1_023, 512, 2);
+        bytes.reserve(Side::Staged, units(1)).unwrap();
+        assert_eq!(bytes.reserve(Side::Staged, units(1)), Err(Dimension::IoStagedBytes));
+        assert_eq!(Units::of_block(4_096).bytes(), 4_096);
+        assert_eq!(Units::within(1_023).bytes(), 512);
+    }
+
+    #[test]
+    fn a_tenant_holds_at_most_its_share() {
+        let tenant = TenantBytesWord::default();
+        assert_eq!(tenant.reserve(1, units(1)), Err(Dimension::IoTenantBytes));
+        assert!(tenant.open(Dimension::IoTenantBytes.ceiling()));
+        tenant.reserve(512, Units::of_block(1 << 20)).unwrap();
+        assert_eq!(tenant.reserve(1, units(1)), Err(Dimension::IoTenantBytes));
+        assert_eq!(tenant.reserve(u32::MAX, Units::of_block(1 << 20)), Err(Dimension::IoTenantBytes));
+        assert_eq!(tenant.used(), Dimension::IoTenantBytes.ceiling());
+        assert!(!tenant.retire());
+        tenant.give(512, Units::of_block(1 << 20));
+        assert_eq!(tenant.used(), 0);
+        assert!(tenant.retire());
+    }
+}

@@ -232,3 +232,193 @@ const fn wait_units(request: Option<Request>) -> NodeUnits {
 const fn run_units(request: Option<Request>) -> NodeUnits {
     if request.is_some() { NodeUnits::RUN_POOL } else { NodeUnits::RUN_IO }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::account::dimension::Dimension;
+    use crate::account::node::NodeUse;
+    use crate::account::tenant::RequestUse;
+
+    const TAG: u32 = 5;
+    const REQUEST: Request = Request { tenant: 1, provider: 2, tag: TAG };
+
+    struct Words {
+        node: NodeWord,
+        tenant: TenantWord,
+        provider: ProviderWord,
+    }
+
+    impl Words {
+        fn new(node: [u32; 5], tenant: [u32; 2], provider: [u32; 2]) -> Words {
+            let words = Words {
+                node: NodeWord::new(node[0], node[1], node[2]),
+                tenant: TenantWord::default(),
+                provider: ProviderWord::default(),
+            };
+            assert!(words.node.open_pools(node[3], node[4]));
+            assert!(words.tenant.open(tenant[0], tenant[1]) && words.provider.open(provider[0], provider[1]));
+            words.provider.swap_tag(0, TAG).unwrap();
+            words
+        }
+
+        fn scopes(&self) -> Scopes<'_> {
+            Scopes { node: &self.node, tenant: &self.tenant, provider: &self.provider }
+        }
+
+        fn used(&self) -> (NodeUse, RequestUse, RequestUse) {
+            (self.node.snapshot(), self.tenant.snapshot(), self.provider.snapshot())
+        }
+
+        /// What the table at the top of the file says an operation holds.
+        fn expected(request: Option<Request>, held: Held) -> (NodeUse, RequestUse, RequestUse) {
+            let pooled = u32::from(request.is_some());
+            let (waits, runs) = (u32::from(held == Held::Staged), u32::from(held == Held::Running));
+            let node = NodeUse {
+                owners: 1,
+                queued: waits,
+                running: runs,
+                pending: waits * pooled,
+                pool_running: runs * pooled,
+                closed: false,
+            };
+            let scope = RequestUse { requests: pooled, running: runs * pooled };
+            (node, scope, scope)
+        }
+    }
+
+    /// Every way through the table of charges, direct and pooled: each row holds what it says, and all comes back.
+    #[test]
+    fn an_operation_holds_what_the_table_says_and_gives_it_back() {
+        for request in [None, Some(REQUEST)] {
+            let words = Words::new([1; 5], [1; 2], [1; 2]);
+            let scopes = words.scopes();
+            let zero = words.used();
+
+            reserve_staged(&scopes, request).unwrap();
+            assert_eq!(words.used(), Words::expected(request, Held::Staged));
+            assert!(release(&scopes, request, Held::Staged).none());
+            assert_eq!(words.used(), zero);
+
+            reserve_staged(&scopes, request).unwrap();
+            move_to_running(&scopes, request).unwrap();
+            assert_eq!(words.used(), Words::expected(request, Held::Running));
+            assert!(return_running(&scopes, request).none());
+            assert_eq!(words.used(), Words::expected(request, Held::Returned));
+            assert!(release(&scopes, request, Held::Returned).none());
+            assert_eq!(words.used(), zero);
+
+            reserve_now(&scopes, request).unwrap();
+            assert_eq!(words.used(), Words::expected(request, Held::Running));
+            assert!(release_units(&scopes, request, Held::Running).none());
+            assert_eq!(words.used().0, NodeUse { owners: 1, ..NodeUse::default() });
+            assert!(release_owner(&scopes).none());
+            assert_eq!(words.used(), zero);
+        }
+    }
+
+    /// Each single limit at zero in turn: the refusal names it, and nothing is held afterwards.
+    #[test]
+    fn a_refusal_names_the_full_word_and_leaves_nothing() {
+        use Dimension::{IoOwners, IoQueued, IoRunning, PoolsPending, PoolsRunning};
+        let node = [IoOwners, IoQueued, IoRunning, PoolsPending, PoolsRunning];
+        let tenant = [Dimension::PoolsRequestsPerTenant, Dimension::PoolsRunningPerTenant];
+        let provider = [Dimension::PoolsRequestsPerProvider, Dimension::PoolsRunningPerProvider];
+        for (index, dimension) in node.iter().chain(&tenant).chain(&provider).enumerate() {
+            let limit = |position: usize| u32::from(position != index);
+            let words = Words::new(
+                [limit(0), limit(1), limit(2), limit(3), limit(4)],
+                [limit(5), limit(6)],
+                [limit(7), limit(8)],
+            );
+            let scope = match index {
+                0..5 => Scope::Node,
+                5..7 => Scope::Tenant(REQUEST.tenant),
+                _ => Scope::Provider(REQUEST.provider),
+            };
+            for request in [None, Some(REQUEST)] {
+                let zero = words.used();
+                let refused = Err(Refused::at(scope, Blocked::Full(*dimension)));
+                let of_pools = index >= 3;
+                let (waits, runs) = (matches!(index, 1 | 3), matches!(index, 2 | 4 | 6 | 8));
+                let concerned = request.is_some() || !of_pools;
+
+                let staged = reserve_staged(&words.scopes(), request);
+                assert_eq!(staged, if concerned && !runs { refused } else { Ok(()) });
+                if staged.is_ok() {
+                    let held = words.used();
+                    let moved = move_to_running(&words.scopes(), request);
+                    assert_eq!(moved, if concerned && runs { refused } else { Ok(()) });
+                    if moved.is_ok() {
+                        assert!(release(&words.scopes(), request, Held::Running).none());
+                    } else {
+                        assert_eq!(words.used(), held, "the place in the line is still held");
+                        assert!(release(&words.scopes(), request, Held::Staged).none());
+                    }
+                }
+                assert_eq!(words.used(), zero);
+
+                let now = reserve_now(&words.scopes(), request);
+                assert_eq!(now, if concerned && !waits { refused } else { Ok(()) });
+                if now.is_ok() {
+                    assert!(release(&words.scopes(), request, Held::Running).none());
+                }
+                assert_eq!(words.used(), zero);
+            }
+        }
+    }
+
+    #[test]
+    fn newcomers_pass_no_mark_but_may_stage() {
+        let words = Words::new([4; 5], [4; 2], [4; 2]);
+        // The turn finds the tenant full, and marks it.
+        for _ in 0..4 {
+            assert!(words.tenant.take_or_mark_running());
+        }
+        assert!(!words.tenant.take_or_mark_running());
+        assert!(words.tenant.give_running(), "somebody waits");
+        let promised = Blocked::Promised(Dimension::PoolsRunningPerTenant);
+        let refused = Err(Refused::at(Scope::Tenant(REQUEST.tenant), promised));
+        assert_eq!(reserve_now(&words.scopes(), Some(REQUEST)), refused);
+        reserve_staged(&words.scopes(), Some(REQUEST)).unwrap();
+        assert_eq!(move_to_running(&words.scopes(), Some(REQUEST)), refused);
+        reserve_now(&words.scopes(), None).unwrap();
+        words.tenant.unmark();
+        move_to_running(&words.scopes(), Some(REQUEST)).unwrap();
+    }
+
+    #[test]
+    fn a_release_reports_every_mark() {
+        let words = Words::new([1, 1, 1, 1, 1], [1; 2], [1; 2]);
+        reserve_now(&words.scopes(), Some(REQUEST)).unwrap();
+        assert!(!words.node.take_or_mark(NodeUnits::RUN_POOL));
+        assert!(!words.tenant.take_or_mark_running());
+        assert_eq!(words.provider.take_or_mark_running(TAG), super::super::provider::TakenRunning::Marked);
+        let marks = release(&words.scopes(), Some(REQUEST), Held::Running);
+        assert_eq!(marks, Marks { tenant: true, provider: true, io: true, pool: false });
+        let mut sum = Marks { pool: true, ..Marks::NONE };
+        sum.add(marks);
+        assert_eq!(sum, Marks { tenant: true, provider: true, io: true, pool: true });
+    }
+
+    #[test]
+    fn a_replaced_epoch_and_a_closed_node_refuse() {
+        let words = Words::new([4; 5], [4; 2], [4; 2]);
+        reserve_staged(&words.scopes(), Some(REQUEST)).unwrap();
+        words.provider.swap_tag(TAG, TAG + 1).unwrap();
+        let stale = Err(Refused::at(Scope::Provider(REQUEST.provider), Blocked::Stale));
+        assert_eq!(reserve_staged(&words.scopes(), Some(REQUEST)), stale);
+        assert_eq!(reserve_now(&words.scopes(), Some(REQUEST)), stale);
+        assert_eq!(move_to_running(&words.scopes(), Some(REQUEST)), stale);
+        words.node.close();
+        let closed = Err(Refused::at(Scope::Node, Blocked::Closed));
+        assert_eq!(reserve_now(&words.scopes(), None), closed);
+        assert_eq!(move_to_running(&words.scopes(), Some(REQUEST)), closed);
+        // What was held before comes back all the same.
+        assert!(release(&words.scopes(), Some(REQUEST), Held::Staged).none());
+        assert_eq!(
+            words.used(),
+            (NodeUse { closed: true, ..NodeUse::default() }, RequestUse::default(), RequestUse::default())
+        );
+    }
+}

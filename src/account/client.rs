@@ -274,3 +274,163 @@ impl ClientWord {
         self.view().not_before_ms.checked_sub(now_ms).filter(|left| *left > 0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: u64 = 2;
+    const NOW: u64 = 1_000;
+    const INITIAL: u64 = 100;
+    const MAXIMUM: u64 = 30_000;
+
+    fn at(word: u64) -> ClientWord {
+        ClientWord { rooms: Rooms::at(word, CONNECTIONS.units(LIMIT)) }
+    }
+
+    /// Rooms, flags, the interesting failures and instants, all combined.
+    fn words() -> Vec<u64> {
+        let mut words = Vec::new();
+        for room in 0..=LIMIT {
+            for flags in 0..8 {
+                let flag = |bit: u64, mask: u64| if flags & (1 << bit) != 0 { mask } else { 0 };
+                let flags = flag(0, DIALING) | flag(1, CLOSED) | flag(2, MARK);
+                for failures in [0, 1, 2, 31, 32] {
+                    for not_before in [0, NOW - 1, NOW, NOW + 1, FAR] {
+                        let pause = (failures << FAILURES_SHIFT) | (not_before << NOT_BEFORE_SHIFT);
+                        words.push(CONNECTIONS.units(room) | flags | pause);
+                    }
+                }
+            }
+        }
+        words
+    }
+
+    /// The law, told by the view.
+    fn verdict(view: ClientView, heed: Heed) -> Result<(), Dial> {
+        match view {
+            ClientView { closed: true, .. } => Err(Dial::Closed),
+            ClientView { dialing: true, .. } => Err(Dial::Busy),
+            ClientView { not_before_ms, .. } if not_before_ms > NOW => Err(Dial::Backoff(not_before_ms)),
+            ClientView { room: 0, .. } => Err(Dial::Full),
+            ClientView { marked: true, .. } if heed == Heed::Marks => Err(Dial::Marked),
+            _ => Ok(()),
+        }
+    }
+
+    #[test]
+    fn the_word_is_full_and_nothing_overlaps() {
+        let parts = [CONNECTIONS.mask(), DIALING, FAILURES, CLOSED, MARK, NOT_BEFORE];
+        let all = parts.iter().fold(0, |mask, part| {
+            assert_eq!(mask & part, 0);
+            mask | part
+        });
+        assert_eq!(all, u64::MAX);
+        assert!(CONNECTIONS.largest() >= 2 * Dimension::PoolsConnectionsPerClient.ceiling() - 1);
+    }
+
+    #[test]
+    fn a_dial_starts_only_where_it_may_in_every_word() {
+        for word in words() {
+            let before = at(word).view();
+            for heed in [Heed::Marks, Heed::Nothing] {
+                let client = at(word);
+                let expected = verdict(before, heed);
+                assert_eq!(client.reserve_dial(NOW, heed), expected);
+                let after = match expected {
+                    Ok(()) => ClientView { room: before.room - 1, dialing: true, ..before },
+                    Err(_) => before,
+                };
+                assert_eq!(client.view(), after);
+            }
+            let client = at(word);
+            let expected = verdict(before, Heed::Nothing);
+            assert_eq!(client.reserve_dial_or_mark(NOW), expected);
+            let after = match expected {
+                Ok(()) => ClientView { room: before.room - 1, dialing: true, ..before },
+                Err(Dial::Busy | Dial::Full) => ClientView { marked: true, ..before },
+                Err(_) => before,
+            };
+            assert_eq!(client.view(), after);
+        }
+    }
+
+    #[test]
+    fn a_dial_ends_in_a_connection_or_a_pause_in_every_word() {
+        for word in words() {
+            let before = at(word).view();
+            if !before.dialing || u64::from(before.room) == LIMIT {
+                continue; // No dial is in progress.
+            }
+            let client = at(word);
+            assert_eq!(client.dial_done(), before.marked);
+            let connected = ClientView { dialing: false, failures: 0, not_before_ms: 0, ..before };
+            assert_eq!(client.view(), connected);
+            assert_eq!(client.give_connection(), before.marked);
+            assert_eq!(client.view(), ClientView { room: before.room + 1, ..connected });
+
+            let client = at(word);
+            let paused = client.dial_failed(NOW, INITIAL, MAXIMUM);
+            let failures = if before.failures == 32 { 32 } else { before.failures + 1 };
+            let pause = MAXIMUM.min(INITIAL << (failures - 1));
+            assert_eq!(paused, Paused { until_ms: NOW + pause, marked: before.marked });
+            let after = ClientView {
+                room: before.room + 1,
+                dialing: false,
+                failures,
+                not_before_ms: NOW + pause,
+                ..before
+            };
+            assert_eq!(client.view(), after);
+            assert_eq!(client.retry_after(NOW), Some(pause));
+            assert_eq!(client.retry_after(NOW + pause), None);
+        }
+    }
+
+    #[test]
+    fn the_pause_doubles_to_its_bound_and_a_success_ends_it() {
+        let client = ClientWord::default();
+        assert!(client.open(2));
+        let mut now = 0;
+        let mut pauses = Vec::new();
+        for _ in 0..40 {
+            client.reserve_dial(now, Heed::Marks).unwrap();
+            let until = client.dial_failed(now, INITIAL, MAXIMUM).until_ms;
+            assert_eq!(client.reserve_dial(until - 1, Heed::Marks), Err(Dial::Backoff(until)));
+            pauses.push(until - now);
+            now = until;
+        }
+        assert_eq!(pauses[..10], [100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 30_000]);
+        assert!(pauses[10..].iter().all(|pause| *pause == MAXIMUM));
+        client.reserve_dial(now, Heed::Marks).unwrap();
+        assert!(!client.dial_done());
+        assert_eq!((client.view().failures, client.connections()), (0, 1));
+        client.reserve_dial(now, Heed::Marks).unwrap();
+        assert_eq!(client.dial_failed(now, INITIAL, MAXIMUM).until_ms, now + INITIAL);
+        // A pause that no clock reaches is still a pause.
+        let far = at(DIALING);
+        assert_eq!(far.dial_failed(u64::MAX, u64::MAX, u64::MAX).until_ms, FAR);
+    }
+
+    #[test]
+    fn a_number_is_given_and_taken_back() {
+        let client = ClientWord::default();
+        assert_eq!(client.reserve_dial(0, Heed::Nothing), Err(Dial::Full));
+        assert!(client.open(256) && !client.open(1));
+        for _ in 0..256 {
+            client.reserve_dial(0, Heed::Marks).unwrap();
+            assert!(!client.dial_done());
+        }
+        assert_eq!(client.reserve_dial_or_mark(0), Err(Dial::Full));
+        assert!(client.is_marked() && client.room() == 0 && client.connections() == 256);
+        assert!(!client.close().closed && client.is_closed());
+        for _ in 0..256 {
+            assert!(!client.retire());
+            assert!(client.give_connection());
+        }
+        assert!(!client.retire(), "somebody waits");
+        client.unmark();
+        assert!(client.retire() && !client.is_closed());
+        assert!(!client.mark().marked && client.mark().marked);
+    }
+}

@@ -134,3 +134,59 @@ impl fmt::Debug for Gauge {
         write!(out, "Gauge({}: {} of {})", self.dimension, show(used(word)), show(limit(word)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DIMENSION: Dimension = Dimension::IoMetadataBytes;
+    const MOST: u64 = 4;
+
+    fn at(used: u64, limit: u64) -> Gauge {
+        Gauge { word: AtomicU64::new((limit << LIMIT_SHIFT) | used), dimension: DIMENSION }
+    }
+
+    #[test]
+    fn every_step_of_every_small_gauge() {
+        for limit in 0..=MOST {
+            for used in 0..=limit {
+                for amount in 0..=MOST + 1 {
+                    let gauge = at(used, limit);
+                    let fits = used + amount <= limit;
+                    assert_eq!(gauge.charge(amount), if fits { Ok(()) } else { Err(Full(DIMENSION)) });
+                    assert_eq!(gauge.used(), if fits { used + amount } else { used });
+                    if fits {
+                        gauge.give(amount);
+                    }
+                    assert_eq!((gauge.used(), gauge.limit()), (used, limit));
+
+                    let lowered = gauge.lower(amount);
+                    if amount > limit {
+                        assert_eq!(lowered, Err(NotLowered::Raised { dimension: DIMENSION, limit }));
+                    } else if amount < used {
+                        assert_eq!(lowered, Err(NotLowered::InUse { dimension: DIMENSION, used }));
+                    } else {
+                        assert_eq!(lowered, Ok(()));
+                    }
+                    let limit_after = if lowered.is_ok() { amount } else { limit };
+                    assert_eq!((gauge.used(), gauge.limit()), (used, limit_after));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_largest_gauge_counts_to_the_end() {
+        let gauge = Gauge::new(DIMENSION, 0);
+        assert_eq!(gauge.charge(1), Err(Full(DIMENSION)));
+        assert!(!gauge.raise(1 << 32), "above every ceiling");
+        assert!(gauge.raise(u64::from(u32::MAX)) && !gauge.raise(1));
+        gauge.charge(u64::from(u32::MAX) - 1).unwrap();
+        assert_eq!(gauge.charge(2), Err(Full(DIMENSION)));
+        assert_eq!(gauge.charge(u64::MAX), Err(Full(DIMENSION)));
+        gauge.charge(1).unwrap();
+        gauge.give(u64::from(u32::MAX));
+        assert_eq!((gauge.used(), gauge.limit(), gauge.dimension()), (0, u64::from(u32::MAX), DIMENSION));
+        assert_eq!(format!("{:?}", at(1_024, 2_048)), "Gauge(io.metadata_bytes: 1 KiB of 2 KiB)");
+    }
+}

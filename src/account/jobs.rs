@@ -136,3 +136,52 @@ const fn limits(workers: u32, cleanup_jobs: u32, connecting: u32, failed_cleanup
         | CONNECTING.units(connecting as u64)
         | FAILED.units(failed_cleanup as u64)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::room::small;
+    use super::*;
+
+    const LIMIT: u64 = 1;
+    const JOBS: [Job; 4] = [Job::Worker, Job::Cleanup, Job::Connecting, Job::FailedCleanup];
+
+    #[test]
+    fn every_step_of_every_small_word() {
+        for word in small::words::<JobsLayout>(LIMIT, CLOSED) {
+            for job in JOBS {
+                let jobs = JobsWord { rooms: Rooms::at(word, small::limits::<JobsLayout>(LIMIT)) };
+                let expected = if job == Job::Worker && word & CLOSED != 0 {
+                    Err(Blocked::Closed)
+                } else if job.field().of(word) == 0 {
+                    Err(Blocked::Full(job.field().dimension()))
+                } else {
+                    Ok(())
+                };
+                assert_eq!(jobs.reserve(job), expected);
+                if expected.is_ok() {
+                    assert_eq!(jobs.rooms.load(), word - job.field().units(1));
+                    jobs.give(job);
+                }
+                assert_eq!(jobs.rooms.load(), word);
+            }
+        }
+    }
+
+    #[test]
+    fn workers_cannot_take_places_of_cleanup() {
+        let jobs = JobsWord::default();
+        assert!(jobs.open(128, 128, 4_096) && !jobs.open(1, 1, 1));
+        for _ in 0..128 {
+            jobs.reserve(Job::Worker).unwrap();
+        }
+        assert_eq!(jobs.reserve(Job::Worker), Err(Blocked::Full(Dimension::PoolsWorkers)));
+        assert!(!jobs.close() && jobs.close());
+        assert_eq!(jobs.reserve(Job::Worker), Err(Blocked::Closed));
+        for _ in 0..128 {
+            jobs.reserve(Job::Cleanup).unwrap();
+        }
+        let used = jobs.snapshot();
+        assert_eq!((used.workers, used.cleanup_jobs, used.connecting, used.failed_cleanup), (128, 128, 0, 0));
+        assert_eq!(JobsWord::new(1, 2, 3, 4).snapshot(), JobsUse::default());
+    }
+}

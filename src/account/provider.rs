@@ -194,3 +194,96 @@ impl ProviderWord {
         RequestUse { requests: REQUESTS.count(used), running: RUNNING.count(used) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::room::small;
+    use super::*;
+
+    const LIMIT: u64 = 2;
+    const ASKED: [RequestUnits; 3] = [RequestUnits::Requests, RequestUnits::Running, RequestUnits::Both];
+    const FLAGS: u64 = MARK | CLOSED;
+
+    fn at(word: u64, tag: u32) -> ProviderWord {
+        let word = word | (u64::from(tag) << TAG_SHIFT);
+        ProviderWord { rooms: Rooms::at(word, small::limits::<ProviderLayout>(LIMIT)) }
+    }
+
+    fn verdict(word: u64, tags: (u32, u32), asked: RequestUnits, heed: Heed) -> Result<(), Blocked> {
+        let (current, admitted) = tags;
+        if word & CLOSED != 0 {
+            return Err(Blocked::Closed);
+        }
+        if current == 0 || current != admitted {
+            return Err(Blocked::Stale);
+        }
+        if REQUESTS.of(word) < asked.requests() {
+            return Err(Blocked::Full(Dimension::PoolsRequestsPerProvider));
+        }
+        if RUNNING.of(word) < asked.running() {
+            return Err(Blocked::Full(Dimension::PoolsRunningPerProvider));
+        }
+        if heed == Heed::Marks && asked.running() > 0 && word & MARK != 0 {
+            return Err(Blocked::Promised(Dimension::PoolsRunningPerProvider));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn every_step_of_every_small_word() {
+        let tags = [0, 1, 2, u32::MAX];
+        for word in small::words::<ProviderLayout>(LIMIT, FLAGS) {
+            for (current, admitted) in tags.iter().flat_map(|a| tags.iter().map(|b| (*a, *b))) {
+                for asked in ASKED {
+                    for heed in [Heed::Marks, Heed::Nothing] {
+                        let provider = at(word, current);
+                        let before = provider.rooms.load();
+                        let expected = verdict(word, (current, admitted), asked, heed);
+                        assert_eq!(provider.peek(asked, admitted, heed), expected);
+                        assert_eq!(provider.reserve(asked, admitted, heed), expected);
+                        let after = if expected.is_ok() { before - units(asked) } else { before };
+                        assert_eq!(provider.rooms.load(), after);
+                        if expected.is_ok() {
+                            // Units come back whatever the tag is by then.
+                            provider.swap_tag(current, 7).unwrap();
+                            assert_eq!(provider.give(asked), word & MARK != 0);
+                            provider.swap_tag(7, current).unwrap();
+                            assert_eq!(provider.rooms.load(), before);
+                        }
+                    }
+                }
+                let provider = at(word, current);
+                let before = provider.rooms.load();
+                let (taken, after) =
+                    match verdict(word, (current, admitted), RequestUnits::Running, Heed::Nothing) {
+                        Ok(()) => (TakenRunning::Yes, before - RUNNING.units(1)),
+                        Err(Blocked::Full(_)) => (TakenRunning::Marked, before | MARK),
+                        Err(_) => (TakenRunning::Stale, before),
+                    };
+                assert_eq!(provider.take_or_mark_running(admitted), taken);
+                assert_eq!(provider.rooms.load(), after);
+            }
+        }
+    }
+
+    #[test]
+    fn a_tag_is_swapped_once_and_only_from_the_expected() {
+        let provider = ProviderWord::default();
+        assert!(provider.open(4, 2));
+        assert_eq!(provider.reserve(RequestUnits::Both, 0, Heed::Marks), Err(Blocked::Stale));
+        provider.swap_tag(0, 9).unwrap();
+        assert_eq!(provider.swap_tag(0, 10), Err(9));
+        provider.reserve(RequestUnits::Both, 9, Heed::Marks).unwrap();
+        provider.swap_tag(9, u32::MAX).unwrap();
+        assert_eq!(provider.tag(), u32::MAX);
+        assert_eq!(provider.reserve(RequestUnits::Both, 9, Heed::Marks), Err(Blocked::Stale));
+        // The limits are of the logical provider: the old epoch's request still counts.
+        assert_eq!(provider.snapshot(), RequestUse { requests: 1, running: 1 });
+        assert!(!provider.retire());
+        assert!(!provider.give(RequestUnits::Both));
+        assert!(!provider.close() && provider.close() && provider.is_closed());
+        assert!(provider.retire());
+        assert_eq!((provider.tag(), provider.is_closed()), (0, false));
+        assert!(provider.open(1, 1));
+    }
+}

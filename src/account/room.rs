@@ -359,3 +359,202 @@ macro_rules! lowering {
     )+};
 }
 pub(super) use lowering;
+
+/// Enumeration of small words, for the tests of every layout.
+#[cfg(test)]
+pub(super) mod small {
+    use super::{AtomicU64, Layout, PhantomData, Rooms};
+
+    /// All words of a layout in which each room is 0 to `most`, with all subsets of `flags`.
+    pub(crate) fn words<L: Layout>(most: u64, flags: u64) -> Vec<u64> {
+        let mut words = vec![0];
+        for field in L::FIELDS {
+            let rooms = 0..=most;
+            words = words
+                .iter()
+                .flat_map(|word| rooms.clone().map(move |room| word | field.units(room)))
+                .collect();
+        }
+        let subsets = (0..64).map(|bit| 1 << bit).filter(|bit| flags & bit != 0);
+        for flag in subsets {
+            words.extend(words.clone().iter().map(|word| word | flag));
+        }
+        words
+    }
+
+    /// The same limit in every field.
+    pub(crate) fn limits<L: Layout>(limit: u64) -> u64 {
+        L::FIELDS.iter().fold(0, |limits, field| limits | field.units(limit))
+    }
+
+    /// What the fields of a word hold, from the lowest bits up.
+    pub(crate) fn counts<L: Layout>(word: u64) -> Vec<u64> {
+        L::FIELDS.iter().map(|field| field.of(word)).collect()
+    }
+
+    impl<L: Layout> Rooms<L> {
+        /// A word in the middle of its life.
+        pub(crate) fn at(word: u64, limits: u64) -> Rooms<L> {
+            Rooms { word: AtomicU64::new(word), limits: AtomicU64::new(limits), layout: PhantomData }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two fields at the edges of the word, so that a carry or a borrow would be seen at once.
+    #[derive(Debug)]
+    struct Edges;
+
+    const LOW: Field = Field::new(0, 3, Dimension::IoOwners);
+    const HIGH: Field = Field::new(3, 3, Dimension::IoRunning);
+    const FLAG: u64 = 1 << 6;
+
+    impl Layout for Edges {
+        const FIELDS: &'static [Field] = &[LOW, HIGH];
+    }
+
+    const LIMIT: u64 = 3;
+
+    fn units() -> impl Iterator<Item = u64> {
+        (0..=LIMIT).flat_map(|low| (0..=LIMIT).map(move |high| LOW.units(low) | HIGH.units(high)))
+    }
+
+    #[test]
+    fn taking_and_giving_move_exactly_the_units_asked() {
+        let limits = small::limits::<Edges>(LIMIT);
+        for word in small::words::<Edges>(LIMIT, FLAG) {
+            for units in units() {
+                let before = small::counts::<Edges>(word);
+                let asked = small::counts::<Edges>(units);
+                let enough = before.iter().zip(&asked).all(|(room, asked)| room >= asked);
+                match taken::<Edges>(word, units) {
+                    Ok(left) => {
+                        assert!(enough);
+                        let after: Vec<_> =
+                            before.iter().zip(&asked).map(|(room, asked)| room - asked).collect();
+                        assert_eq!(small::counts::<Edges>(left), after);
+                        assert_eq!(left & FLAG, word & FLAG);
+                        // What was taken can be given back, to the same word.
+                        assert_eq!(given::<Edges>(left, units, limits), word);
+                        let rooms = Rooms::<Edges>::at(left, limits);
+                        assert_eq!(rooms.give(units), left);
+                        assert_eq!(rooms.load(), word);
+                    }
+                    Err(Blocked::Full(dimension)) => {
+                        let field = Edges::FIELDS.iter().find(|field| field.dimension == dimension).unwrap();
+                        assert!(!enough && field.of(word) < field.of(units));
+                    }
+                    Err(other) => panic!("{other:?}"),
+                }
+                let within = before.iter().zip(&asked).all(|(room, asked)| room + asked <= LIMIT);
+                assert_eq!(fits::<Edges>(word, units, limits), within);
+            }
+        }
+    }
+
+    #[test]
+    fn lowering_never_goes_below_use() {
+        let limits = small::limits::<Edges>(LIMIT);
+        for word in small::words::<Edges>(LIMIT, FLAG) {
+            for field in Edges::FIELDS {
+                for limit in 0..=LIMIT + 1 {
+                    let rooms = Rooms::<Edges>::at(word, limits);
+                    let used = LIMIT - field.of(word);
+                    let lowered = rooms.lower(field.dimension, limit);
+                    let (used_after, word_after) = rooms.used();
+                    assert_eq!(field.of(used_after), used, "lowering changes no use");
+                    assert_eq!(word_after & !field.mask(), word & !field.mask());
+                    match lowered {
+                        Ok(()) => {
+                            assert!(used <= limit && limit <= LIMIT);
+                            assert_eq!(field.of(rooms.limits()), limit);
+                            assert_eq!(field.of(word_after), limit - used);
+                        }
+                        Err(why) => {
+                            assert_eq!((rooms.load(), rooms.limits()), (word, limits));
+                            let dimension = field.dimension;
+                            let expected = if limit > LIMIT {
+                                NotLowered::Raised { dimension, limit: LIMIT }
+                            } else {
+                                NotLowered::InUse { dimension, used }
+                            };
+                            assert_eq!(why, expected);
+                        }
+                    }
+                }
+            }
+        }
+        let rooms = Rooms::<Edges>::new(limits);
+        let elsewhere = Dimension::PoolsWorkers;
+        assert_eq!(rooms.lower(elsewhere, 0), Err(NotLowered::NotHere(elsewhere)));
+    }
+
+    #[test]
+    fn a_lowering_begun_can_be_undone_or_overtaken() {
+        let rooms = Rooms::<Edges>::new(small::limits::<Edges>(LIMIT));
+        let lowering = rooms.begin(Dimension::IoOwners, 1).unwrap();
+        assert_eq!((LOW.of(rooms.load()), LOW.of(rooms.limits())), (1, LIMIT));
+        rooms.undo(lowering);
+        assert_eq!(rooms.load(), rooms.limits());
+
+        let late = rooms.begin(Dimension::IoOwners, 2).unwrap();
+        rooms.lower(Dimension::IoOwners, 1).unwrap();
+        let late = rooms.finish(late).unwrap_err();
+        rooms.undo(late);
+        assert_eq!((LOW.of(rooms.load()), LOW.of(rooms.limits())), (1, 1));
+    }
+
+    #[test]
+    fn a_word_opens_once_and_retires_unused() {
+        let rooms = Rooms::<Edges>::default();
+        assert!(rooms.retire(0), "nothing is in use");
+        assert!(rooms.open(LOW.units(2)));
+        assert!(rooms.open(HIGH.units(3)));
+        assert!(!rooms.open(LOW.units(1)));
+        assert_eq!(small::counts::<Edges>(rooms.load()), [2, 3]);
+        rooms.step(|word| taken::<Edges>(word, LOW.units(1))).unwrap();
+        assert!(!rooms.retire(0), "one is in use");
+        rooms.give(LOW.units(1));
+        rooms.set(FLAG);
+        assert!(!rooms.retire(0), "the flag is set");
+        assert!(rooms.retire(FLAG));
+        assert_eq!((rooms.load(), rooms.limits()), (0, 0));
+    }
+
+    /// Broken accounting is a flag of the whole process, so it is broken in a child process.
+    #[test]
+    fn giving_twice_is_broken_accounting() {
+        const CHILD: &str = "LATENT_TEST_BREAKS_ACCOUNTING";
+        if std::env::var_os(CHILD).is_none() {
+            let test = "account::room::tests::giving_twice_is_broken_accounting";
+            let child = std::process::Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", test, "--nocapture"])
+                .env(CHILD, "1")
+                .output()
+                .unwrap();
+            assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stderr));
+            assert!(String::from_utf8_lossy(&child.stdout).contains("1 passed"));
+            return;
+        }
+        let rooms = Rooms::<Edges>::new(LOW.units(2));
+        assert!(!broken::is_broken());
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| rooms.give(LOW.units(1))));
+        assert!(panicked.is_err());
+        assert!(broken::is_broken());
+        // While a thread panics the flag is all: a second panic would end the process.
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            struct Gives<'a>(&'a Rooms<Edges>);
+            impl Drop for Gives<'_> {
+                fn drop(&mut self) {
+                    self.0.give(LOW.units(1));
+                }
+            }
+            let _gives = Gives(&rooms);
+            panic!("the first panic");
+        }));
+        assert!(panicked.is_err());
+    }
+}

@@ -139,3 +139,49 @@ impl SharesWord {
 const fn connection_limits(connections: u32, idle: u32) -> u64 {
     CONNECTIONS.units(connections as u64) | IDLE.units(idle as u64)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::room::small;
+    use super::*;
+
+    const LIMIT: u64 = 2;
+    const SHARES: [Share; 3] = [Share::Stream, Share::Connection, Share::Idle];
+
+    #[test]
+    fn every_step_of_every_small_word() {
+        for word in small::words::<SharesLayout>(LIMIT, 0) {
+            for (share, field) in SHARES.into_iter().zip(SharesLayout::FIELDS) {
+                let shares = SharesWord { rooms: Rooms::at(word, small::limits::<SharesLayout>(LIMIT)) };
+                let reserved = shares.reserve(share);
+                if field.of(word) > 0 {
+                    assert_eq!(reserved, Ok(()));
+                    assert_eq!(shares.rooms.load(), word - field.units(1));
+                    shares.give(share);
+                } else {
+                    assert_eq!(reserved, Err(field.dimension()));
+                }
+                assert_eq!(shares.rooms.load(), word);
+            }
+        }
+    }
+
+    #[test]
+    fn a_parked_connection_goes_in_one_step() {
+        let shares = SharesWord::default();
+        assert!(shares.open_streams(4_096) && shares.open_connections(4_096, 1_024));
+        assert!(!shares.open_streams(1) && !shares.open_connections(1, 0));
+        for _ in 0..1_024 {
+            shares.reserve(Share::Connection).unwrap();
+            shares.reserve(Share::Idle).unwrap();
+        }
+        assert_eq!(shares.reserve(Share::Idle), Err(Dimension::PoolsIdleConnections));
+        let used = shares.snapshot();
+        assert_eq!((used.streams, used.connections, used.idle_connections), (0, 1_024, 1_024));
+        for _ in 0..1_024 {
+            shares.give_parked();
+        }
+        assert_eq!(shares.snapshot(), SharesUse::default());
+        assert_eq!(SharesWord::new(1, 2, 1).rooms.limits(), SharesWord::new(1, 2, 1).rooms.load());
+    }
+}

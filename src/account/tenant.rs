@@ -134,3 +134,78 @@ impl TenantWord {
         RequestUse { requests: REQUESTS.count(used), running: RUNNING.count(used) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::room::small;
+    use super::*;
+
+    const LIMIT: u64 = 2;
+    const ASKED: [RequestUnits; 3] = [RequestUnits::Requests, RequestUnits::Running, RequestUnits::Both];
+
+    fn at(word: u64) -> TenantWord {
+        TenantWord { rooms: Rooms::at(word, small::limits::<TenantLayout>(LIMIT)) }
+    }
+
+    fn verdict(word: u64, asked: RequestUnits, heed: Heed) -> Result<(), Blocked> {
+        if REQUESTS.of(word) < asked.requests() {
+            return Err(Blocked::Full(Dimension::PoolsRequestsPerTenant));
+        }
+        if RUNNING.of(word) < asked.running() {
+            return Err(Blocked::Full(Dimension::PoolsRunningPerTenant));
+        }
+        if heed == Heed::Marks && asked.running() > 0 && word & MARK != 0 {
+            return Err(Blocked::Promised(Dimension::PoolsRunningPerTenant));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn every_step_of_every_small_word() {
+        for word in small::words::<TenantLayout>(LIMIT, MARK) {
+            for asked in ASKED {
+                for heed in [Heed::Marks, Heed::Nothing] {
+                    let tenant = at(word);
+                    let expected = verdict(word, asked, heed);
+                    assert_eq!(tenant.peek(asked, heed), expected);
+                    assert_eq!(tenant.rooms.load(), word, "a look writes nothing");
+                    assert_eq!(tenant.reserve(asked, heed), expected);
+                    let after = if expected.is_ok() { word - units(asked) } else { word };
+                    assert_eq!(tenant.rooms.load(), after);
+                    if expected.is_ok() {
+                        assert_eq!(tenant.give(asked), word & MARK != 0);
+                        assert_eq!(tenant.rooms.load(), word);
+                    }
+                }
+            }
+            let tenant = at(word);
+            let taken = tenant.take_or_mark_running();
+            assert_eq!(taken, RUNNING.of(word) > 0);
+            let after = if taken { word - RUNNING.units(1) } else { word | MARK };
+            assert_eq!(tenant.rooms.load(), after);
+            tenant.unmark();
+            assert!(!tenant.is_marked());
+        }
+    }
+
+    #[test]
+    fn a_number_is_given_and_taken_back() {
+        let tenant = TenantWord::default();
+        let none = tenant.reserve(RequestUnits::Requests, Heed::Nothing);
+        assert_eq!(none, Err(Blocked::Full(Dimension::PoolsRequestsPerTenant)));
+        assert!(tenant.open(1_024, 1_024) && !tenant.open(1, 1));
+        for _ in 0..1_024 {
+            tenant.reserve(RequestUnits::Both, Heed::Marks).unwrap();
+        }
+        assert_eq!(tenant.snapshot(), RequestUse { requests: 1_024, running: 1_024 });
+        assert!(!tenant.take_or_mark_running() && tenant.is_marked());
+        for _ in 0..1_024 {
+            assert!(!tenant.retire());
+            assert!(tenant.give(RequestUnits::Both), "somebody waits");
+        }
+        assert!(!tenant.retire(), "somebody waits");
+        tenant.unmark();
+        assert!(tenant.retire());
+        assert!(tenant.open(1, 1));
+    }
+}
