@@ -1,0 +1,414 @@
+//! Streams: chunks in order from one writer to one reader, through a ring of fixed depth.
+//!
+//! A stream is a slot of its own, pinned by its operation, with one word for everything that the two ends can disagree about
+//! (`mem::ring`). Writing a chunk moves its handle; no byte is copied.
+//!
+//! ```text
+//!            retained chunk           delivered chunk, holds the stream's slot
+//!   writer ───────────────▶ [ring] ─────────────────▶ reader
+//!      │ finish(terminal), or drop: uncertain            │ close, or drop: queued chunks are destroyed
+//!      └────────── stop, deadline: no delivery any more, queued chunks are destroyed ──────┘
+//! ```
+use crate::account::dimension::Dimension;
+use crate::account::scope::Scope;
+use crate::account::shares::Share;
+use crate::broker::error::{Denied, Error, Invalid, Kind, Terminal};
+use crate::broker::ground::{Ground, OperationLease};
+use crate::broker::io::admission::check;
+use crate::broker::io::buffer::IoBuffer;
+use crate::broker::io::call::poll_stop;
+use crate::broker::io::memory::ByteScopes;
+use crate::broker::io::wait::IoWait;
+use crate::mem::arena::{Ending, Lease, Nest, Occupant};
+use crate::mem::ring::{Consumer, Pop, Producer, Push, RingSlot};
+use crate::queue::wait::Watch;
+use crate::sync::Zero;
+use pin_project_lite::pin_project;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+/// What a stream keeps beside its ring: nothing. It makes the slot a type of this floor.
+#[derive(Debug, Zero)]
+pub(crate) struct Beside;
+/// The slot of a stream.
+pub(crate) type StreamSlot = RingSlot<IoBuffer, Beside>;
+/// A counted hold on a stream's slot.
+pub(crate) type StreamLease = Lease<StreamSlot>;
+
+impl Occupant for StreamSlot {
+    type Pin = OperationLease;
+
+    fn last_lease(ending: Ending<'_, Self>) {
+        // Nothing is queued: the reader's end is gone, and it took all with it. The slot goes back before its count, and
+        // the operation, which keeps both, last.
+        let operation = ending.finish();
+        operation.shared().shares.give(Share::Stream);
+        drop(operation);
+    }
+}
+
+/// The two ends of a new stream of `depth` chunks.
+pub(super) fn open(lease: &OperationLease, depth: usize) -> Result<(IoStreamWriter, IoStreamReader), Error> {
+    let scopes = ByteScopes::of(lease);
+    if depth == 0 || depth > scopes.io().limits.stream_chunks as usize {
+        return Err(Error::invalid(Invalid::Depth));
+    }
+    scopes.ground().shares.reserve(Share::Stream).map_err(|full| Error::full(full, Scope::Node))?;
+    let Ok(writer) = Nest::take(lease.duplicate(), |ground: &Ground| &ground.streams) else {
+        crate::broken::accounting("a stream was charged but no stream slot is free");
+    };
+    let reader = writer.duplicate();
+    let (producer, consumer) = RingSlot::open(writer, reader, depth);
+    Ok((
+        IoStreamWriter { ring: producer, accepted: 0, gap: false },
+        IoStreamReader { ring: consumer, ended: None },
+    ))
+}
+
+/// Ends a stream because its operation is to end: no delivery any more, both ends are woken. Gives how it ended, which
+/// is how it had ended before if nothing is lost.
+fn halt(slot: &StreamLease, why: Error) -> Terminal {
+    let terminal = match why.kind() {
+        Kind::Deadline(_) => Terminal::DeadlineExceeded,
+        _ => Terminal::Cancelled,
+    };
+    slot.terminate(terminal.bits());
+    slot.view().terminal.and_then(Terminal::from_bits).unwrap_or(terminal)
+}
+
+/// The terminal of a ring's code. A ring that was closed by its reader and never ended has code 0.
+fn terminal(code: u8) -> Terminal {
+    Terminal::from_bits(code).unwrap_or(Terminal::Closed)
+}
+
+/// Why [`IoStreamWriter::try_write`] did not write.
+#[derive(Debug)]
+pub enum TryWrite {
+    /// The ring is full. The chunk comes back, retained.
+    Full(IoBuffer),
+    /// It never will be written, and was destroyed.
+    Error(Error),
+}
+
+/// The writing end of a stream. There is one, and it cannot be cloned.
+///
+/// Dropped before [`finish`](Self::finish), it ends the stream as [`Terminal::Uncertain`]: the reader gets what is queued
+/// and then that error. That is not a statement about what happened at the provider.
+#[must_use = "dropping a writer ends its stream as uncertain"]
+#[derive(Debug)]
+pub struct IoStreamWriter {
+    ring: Producer<StreamLease>,
+    /// Bytes that went into the ring, ever.
+    accepted: u64,
+    /// A chunk that belonged into the stream was destroyed.
+    gap: bool,
+}
+
+impl IoStreamWriter {
+    fn slot(&self) -> &StreamLease {
+        self.ring.slot()
+    }
+    fn operation(&self) -> &OperationLease {
+        self.slot().pin()
+    }
+    /// Ends the stream if it goes on; gives how it ended.
+    fn end(&mut self, terminal: Terminal) -> Terminal {
+        self::terminal(self.ring.finish(terminal.bits()))
+    }
+
+    /// Looks whether a chunk may go into this stream, and makes a result of it. Doing it again changes nothing.
+    fn admit(&mut self, buffer: IoBuffer) -> Result<IoBuffer, Error> {
+        if !buffer.operation().is_same(self.operation()) {
+            return Err(Error::denied(Denied::ForeignBuffer));
+        }
+        if buffer.is_delivered() {
+            return Err(Error::denied(Denied::Delivered));
+        }
+        if buffer.is_empty() {
+            return Err(Error::invalid(Invalid::EmptyChunk));
+        }
+        let limit = ByteScopes::of(self.operation()).io().limits.stream_bytes;
+        if buffer.len() as u64 > limit - self.accepted {
+            self.end(Terminal::TooLarge);
+            return Err(Error::too_large(Dimension::IoStreamBytes));
+        }
+        buffer.retain().inspect_err(|error| {
+            self.gap = true;
+            if error.kind() == Kind::TooLarge(Dimension::BrokerOutputBytes) {
+                self.end(Terminal::TooLarge);
+            }
+        })
+    }
+
+    /// Moves an admitted chunk into the ring.
+    fn push(&mut self, buffer: IoBuffer) -> Result<(), TryWrite> {
+        if let Err(why) = check(self.operation()) {
+            return Err(TryWrite::Error(halt(self.slot(), why).into()));
+        }
+        let length = buffer.len() as u64;
+        match self.ring.try_push(buffer) {
+            Ok(()) => {
+                self.accepted += length;
+                Ok(())
+            }
+            Err(Push::Full(buffer)) => Err(TryWrite::Full(buffer)),
+            Err(Push::Closed(_destroyed)) => Err(TryWrite::Error(Terminal::Closed.into())),
+            Err(Push::Terminal(_destroyed, code)) => Err(TryWrite::Error(terminal(code).into())),
+        }
+    }
+
+    /// Writes a chunk, waiting for room in the ring if it is full. A staged chunk is retained first.
+    ///
+    /// The writer keeps the chunk while it waits, so depth + 1 chunks of a stream can be charged. Dropping the future
+    /// destroys the chunk if it is not in the ring; the stream can then no longer end as [`Terminal::Eof`].
+    ///
+    /// # Errors
+    ///
+    /// In each case the chunk is destroyed. A buffer of another operation, one that a stream has delivered, or an empty
+    /// one; the stream's total would be passed (which ends it as [`Terminal::TooLarge`]); whatever
+    /// [`IoBuffer::retain`] refuses; the stream has ended, or its operation was stopped or its deadline passed.
+    pub fn write(&mut self, buffer: IoBuffer) -> Write<'_> {
+        Write { writer: self, pending: Some(buffer), watch: Watch::new() }
+    }
+
+    /// Writes a chunk if there is room now.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write); a full ring gives the chunk back.
+    pub fn try_write(&mut self, buffer: IoBuffer) -> Result<(), TryWrite> {
+        let buffer = self.admit(buffer).map_err(TryWrite::Error)?;
+        self.push(buffer)
+    }
+
+    /// [`write`](Self::write) for code that polls by hand. Takes the chunk out of `pending` when it is written or
+    /// destroyed; with nothing in it there is nothing to do.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write).
+    pub fn poll_write(
+        &mut self,
+        pending: &mut Option<IoBuffer>,
+        wait: Pin<&mut IoWait>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Error>> {
+        self.poll(pending, cx, |lease, cx| wait.poll_stop(lease, cx))
+    }
+
+    fn poll(
+        &mut self,
+        pending: &mut Option<IoBuffer>,
+        cx: &mut Context<'_>,
+        stop: impl FnOnce(&OperationLease, &mut Context<'_>) -> Poll<Error>,
+    ) -> Poll<Result<(), Error>> {
+        let coop = ready!(tokio::task::coop::poll_proceed(cx));
+        let done = loop {
+            let Some(buffer) = pending.take() else { break Ok(()) };
+            match self.try_write(buffer) {
+                Ok(()) => break Ok(()),
+                Err(TryWrite::Error(error)) => break Err(error),
+                Err(TryWrite::Full(buffer)) => *pending = Some(buffer),
+            }
+            // Parking is a step that sees the ring full; if it is not, look again.
+            if self.ring.park(cx.waker()) {
+                let why = ready!(stop(self.operation(), cx));
+                *pending = None;
+                break Err(halt(self.slot(), why).into());
+            }
+        };
+        coop.made_progress();
+        Poll::Ready(done)
+    }
+
+    /// Bytes that were accepted so far. Cumulative: what was read or consumed still counts.
+    pub fn accepted(&self) -> u64 {
+        self.accepted
+    }
+
+    /// How the stream has ended, if it has.
+    pub fn terminal(&self) -> Option<Terminal> {
+        let view = self.slot().view();
+        if view.closed {
+            return Some(Terminal::Closed);
+        }
+        view.terminal.and_then(Terminal::from_bits)
+    }
+
+    /// Ends the stream, unless it has ended: the reader gets what is queued and then this. Gives how it ended.
+    ///
+    /// A stream of which a chunk was destroyed on the way in does not end as [`Terminal::Eof`] but as
+    /// [`Terminal::Uncertain`].
+    pub fn finish(mut self, terminal: Terminal) -> Terminal {
+        let whole = terminal != Terminal::Eof || !self.gap;
+        self.end(if whole { terminal } else { Terminal::Uncertain })
+    }
+}
+
+pin_project! {
+    /// Writes one chunk. See [`IoStreamWriter::write`].
+    #[must_use = "a future does nothing unless polled; dropping it destroys the chunk"]
+    #[derive(Debug)]
+    pub struct Write<'a> {
+        writer: &'a mut IoStreamWriter,
+        pending: Option<IoBuffer>,
+        #[pin]
+        watch: Watch,
+    }
+
+    impl<'a> PinnedDrop for Write<'a> {
+        fn drop(this: Pin<&mut Self>) {
+            let this = this.project();
+            this.watch.leave(this.writer.operation());
+            if this.pending.is_some() {
+                this.writer.ring.unpark();
+                this.writer.gap = true;
+            }
+        }
+    }
+}
+
+impl Future for Write<'_> {
+    type Output = Result<(), Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        this.writer.poll(this.pending, cx, |lease, cx| poll_stop(lease, this.watch, cx))
+    }
+}
+
+/// The reading end of a stream. There is one, and it cannot be cloned. Dropping it closes it.
+#[must_use = "dropping a reader closes its stream"]
+#[derive(Debug)]
+pub struct IoStreamReader {
+    ring: Consumer<StreamLease>,
+    /// How the stream ended, once that was read. It stays.
+    ended: Option<Terminal>,
+}
+
+impl IoStreamReader {
+    fn slot(&self) -> &StreamLease {
+        self.ring.slot()
+    }
+    fn operation(&self) -> &OperationLease {
+        self.slot().pin()
+    }
+
+    /// The end was read: remembers it and destroys what is queued behind a stop.
+    fn end(&mut self, terminal: Terminal) -> Result<Option<IoBuffer>, Error> {
+        let terminal = *self.ended.get_or_insert(terminal);
+        drop(self.ring.close());
+        match terminal {
+            Terminal::Eof => Ok(None),
+            _ => Err(terminal.into()),
+        }
+    }
+
+    /// The next chunk, or the end, or nothing yet.
+    ///
+    /// Never waits. Chunks that were queued come before the end; after a stop or the deadline the end comes at once, and
+    /// what was queued is destroyed.
+    pub fn try_read(&mut self) -> Poll<Result<Option<IoBuffer>, Error>> {
+        if let Some(terminal) = self.ended {
+            return Poll::Ready(self.end(terminal));
+        }
+        if let Err(why) = check(self.operation()) {
+            let terminal = halt(self.slot(), why);
+            return Poll::Ready(self.end(terminal));
+        }
+        match self.ring.try_pop() {
+            Pop::Item(mut buffer) => {
+                buffer.deliver(self.slot().duplicate());
+                Poll::Ready(Ok(Some(buffer)))
+            }
+            Pop::Empty => Poll::Pending,
+            Pop::End(code) => Poll::Ready(self.end(terminal(code))),
+        }
+    }
+
+    /// The next chunk; `None` at the end of a complete stream, and on every read after it.
+    ///
+    /// A chunk that was delivered is its consumer's: it keeps its bytes, the stream's slot, the operation and the session
+    /// until it is dropped. Cancel safe: a future dropped early has taken nothing.
+    ///
+    /// # Errors
+    ///
+    /// The stream ended in another way ([`Kind::Ended`]), after all chunks that were queued before that end; or the
+    /// operation was stopped or its deadline passed. It stays so on every read after it.
+    pub fn read(&mut self) -> Read<'_> {
+        Read { reader: self, watch: Watch::new() }
+    }
+
+    /// [`read`](Self::read) for code that polls by hand.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read).
+    pub fn poll_read(
+        &mut self,
+        wait: Pin<&mut IoWait>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<IoBuffer>, Error>> {
+        self.poll(cx, |lease, cx| wait.poll_stop(lease, cx))
+    }
+
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        stop: impl FnOnce(&OperationLease, &mut Context<'_>) -> Poll<Error>,
+    ) -> Poll<Result<Option<IoBuffer>, Error>> {
+        let coop = ready!(tokio::task::coop::poll_proceed(cx));
+        let read = loop {
+            if let Poll::Ready(read) = self.try_read() {
+                break read;
+            }
+            // Parking is a step that sees the ring empty; if it is not, look again.
+            if self.ring.park(cx.waker()) {
+                let why = ready!(stop(self.operation(), cx));
+                let terminal = halt(self.slot(), why);
+                break self.end(terminal);
+            }
+        };
+        coop.made_progress();
+        Poll::Ready(read)
+    }
+
+    /// How the stream ended, if it has; chunks that were queued before the end may still be there to read.
+    pub fn terminal(&self) -> Option<Terminal> {
+        self.ended.or_else(|| self.slot().view().terminal.and_then(Terminal::from_bits))
+    }
+
+    /// Closes the stream: destroys what is queued and wakes the writer, whose writes fail from now on.
+    pub fn close(self) {
+        drop(self);
+    }
+}
+
+pin_project! {
+    /// Reads one chunk. See [`IoStreamReader::read`].
+    #[must_use = "a future does nothing unless polled"]
+    #[derive(Debug)]
+    pub struct Read<'a> {
+        reader: &'a mut IoStreamReader,
+        #[pin]
+        watch: Watch,
+    }
+
+    impl<'a> PinnedDrop for Read<'a> {
+        fn drop(this: Pin<&mut Self>) {
+            let this = this.project();
+            this.watch.leave(this.reader.operation());
+            this.reader.ring.unpark();
+        }
+    }
+}
+
+impl Future for Read<'_> {
+    type Output = Result<Option<IoBuffer>, Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        this.reader.poll(cx, |lease, cx| poll_stop(lease, this.watch, cx))
+    }
+}

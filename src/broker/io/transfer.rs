@@ -1,0 +1,363 @@
+//! The bulk transfer of a call: two windows of chunks, paid for before the first byte moves.
+//!
+//! ```text
+//!            input(bytes)                      output_buffer ─ fill ─ finish
+//!  guest ───────────────▶ chunk ─▶ provider ─────────────────────────────▶ chunk ─▶ guest
+//!            takes a place                     takes a place                 drop: the place is free again
+//! ```
+//!
+//! A *place* is the right to have one chunk out. All places of both directions are charged when the transfer is made, so
+//! a transfer that exists never fails in the middle for want of bytes or buffers: it only waits for a place. An input
+//! place is one chunk on the staged side; an output place is one chunk on the result side, and one on the staged side for
+//! the copy that hands it to a guest.
+//!
+//! The word of a transfer's slot, above the leases and park cells of `mem::arena`:
+//!
+//! ```text
+//!  user bits  17            16           15..8        7..0
+//!            ┌─────────────┬────────────┬────────────┬────────────┐
+//!            │OUTPUT_CLOSED│INPUT_CLOSED│ output out │ input out  │
+//!            └─────────────┴────────────┴────────────┴────────────┘
+//! ```
+//!
+//! * X1. Each chunk or buffer that is out is one unit of its direction's count, from before its block is taken until after
+//!   the block is back.
+//! * X2. Before a direction is closed all of its places are paid for by the transfer; the step that closes it leaves the
+//!   places that are out, at that value of the word, to their chunks, and gives the others back. So each place is given
+//!   back once.
+//! * X3. Accepted totals only grow, and never above the budget.
+use crate::account::bytes::{Side, Units};
+use crate::account::dimension::Dimension;
+use crate::account::scope::Scope;
+use crate::account::shares::Share;
+use crate::broker::error::{Denied, Error, Invalid};
+use crate::broker::ground::{Ground, OperationLease};
+use crate::broker::io::admission::check;
+use crate::broker::io::buffer::{Blocks, Charge};
+use crate::broker::io::chunk::{Held, IoTransferBuffer, IoTransferChunk};
+use crate::broker::io::memory::{ByteScopes, spend};
+use crate::broker::io::ready::TransferReady;
+use crate::mem::arena::{Bits, Ending, Lease, Nest, Occupant};
+use crate::sync::atomic::{AtomicU32, AtomicU64};
+use crate::sync::{Zero, order};
+
+/// A counted hold on a transfer's slot.
+pub(crate) type TransferLease = Lease<TransferSlot>;
+
+/// How the window of a transfer is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransferOptions {
+    /// Bytes of the largest chunk: 1 to `io.chunk_bytes`. Charged rounded up to a power of two from 512 bytes up.
+    pub chunk_bytes: u32,
+    /// Chunks of each direction that may be out at once: 1 to `io.stream_chunks`.
+    pub outstanding: u32,
+}
+
+/// Which way bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Direction {
+    /// Guest to provider.
+    Input,
+    /// Provider to guest.
+    Output,
+}
+
+impl Direction {
+    const BOTH: [Direction; 2] = [Direction::Input, Direction::Output];
+
+    const fn index(self) -> usize {
+        self as usize
+    }
+    const fn one(self) -> u64 {
+        1 << (8 * self.index())
+    }
+    const fn closed(self) -> u64 {
+        1 << (16 + self.index())
+    }
+    /// The park cells of those who wait for a place of this direction.
+    pub(super) const fn cells(self) -> u8 {
+        0b11 << (2 * self.index())
+    }
+    const fn budget(self) -> Dimension {
+        match self {
+            Direction::Input => Dimension::BrokerStreamInputBytes,
+            Direction::Output => Dimension::BrokerStreamOutputBytes,
+        }
+    }
+    pub(super) const fn charge(self) -> Charge {
+        match self {
+            Direction::Input => Charge::WindowInput,
+            Direction::Output => Charge::WindowOutput,
+        }
+    }
+}
+
+/// A reading of the word: pure arithmetic.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Window(pub(super) Bits);
+
+impl Window {
+    fn out(self, direction: Direction) -> u32 {
+        ((self.0.user() >> (8 * direction.index())) & 0xff) as u32
+    }
+    pub(super) fn is_closed(self, direction: Direction) -> bool {
+        self.0.has(direction.closed())
+    }
+    pub(super) fn has_place(self, direction: Direction, places: u32) -> bool {
+        self.out(direction) < places
+    }
+    fn taken(self, direction: Direction, places: u32) -> Option<Bits> {
+        self.has_place(direction, places).then(|| self.0.with_user(self.0.user() + direction.one()))
+    }
+    pub(super) fn freed(self, direction: Direction) -> Bits {
+        self.0.with_user(self.0.user() - direction.one())
+    }
+    fn closed(self) -> Bits {
+        self.0.with(Direction::Input.closed() | Direction::Output.closed())
+    }
+}
+
+/// What one direction may carry, and has.
+#[derive(Debug, Zero)]
+struct Lane {
+    places: AtomicU32,
+    /// Cumulative budget of bytes.
+    budget: AtomicU64,
+    accepted: AtomicU64,
+}
+
+/// The contents of a transfer's slot. All numbers but `accepted` are written before the first lease is handed out.
+#[derive(Debug, Zero)]
+pub(crate) struct TransferSlot {
+    chunk_bytes: AtomicU32,
+    lanes: [Lane; 2],
+}
+
+impl TransferSlot {
+    fn lane(&self, direction: Direction) -> &Lane {
+        &self.lanes[direction.index()]
+    }
+    pub(super) fn places(&self, direction: Direction) -> u32 {
+        self.lane(direction).places.load(order::COUNT)
+    }
+    /// The size that each place is charged with, per side.
+    pub(super) fn place_size(&self) -> Units {
+        Units::of_block(Blocks::rounded(self.chunk_bytes.load(order::COUNT) as usize))
+    }
+    /// Spends accepted bytes, or nothing (X3).
+    pub(super) fn accept(&self, direction: Direction, bytes: usize) -> Result<(), Error> {
+        let lane = self.lane(direction);
+        spend(&lane.accepted, lane.budget.load(order::COUNT), bytes as u64)
+            .map_err(|_| Error::too_large(direction.budget()))
+    }
+}
+
+impl Occupant for TransferSlot {
+    type Pin = OperationLease;
+
+    fn last_lease(ending: Ending<'_, Self>) {
+        // The slot goes back before its count, and the operation, which keeps both, last.
+        let operation = ending.finish();
+        operation.shared().shares.give(Share::Stream);
+        drop(operation);
+    }
+}
+
+/// Charges the places of one direction.
+fn prepay(scopes: &ByteScopes<'_>, direction: Direction, places: u32, size: Units) -> Result<(), Error> {
+    if places == 0 {
+        return Ok(());
+    }
+    scopes.reserve(Side::Staged, places, size)?;
+    if direction == Direction::Output
+        && let Err(full) = scopes.reserve(Side::Result, places, size)
+    {
+        scopes.give(Side::Staged, places, size);
+        return Err(full);
+    }
+    Ok(())
+}
+
+/// Gives places of one direction back.
+pub(super) fn refund(scopes: &ByteScopes<'_>, direction: Direction, places: u32, size: Units) {
+    if places == 0 {
+        return;
+    }
+    if direction == Direction::Output {
+        scopes.give(Side::Result, places, size);
+    }
+    scopes.give(Side::Staged, places, size);
+}
+
+/// The transfer of a started call.
+pub(super) fn open(lease: &OperationLease, options: TransferOptions) -> Result<IoTransfer, Error> {
+    let limits = &ByteScopes::of(lease).io().limits;
+    let budgets = [lease.stream_input.load(order::COUNT), lease.stream_output.load(order::COUNT)];
+    if budgets == [0, 0] {
+        return Err(Error::denied(Denied::NoStreamBudget));
+    }
+    if options.chunk_bytes == 0 {
+        return Err(Error::invalid(Invalid::EmptyChunk));
+    }
+    if u64::from(options.chunk_bytes) > limits.chunk_bytes {
+        return Err(Error::too_large(Dimension::IoChunkBytes));
+    }
+    if options.outstanding == 0 || options.outstanding > limits.stream_chunks {
+        return Err(Error::invalid(Invalid::Depth));
+    }
+    if budgets.iter().any(|&budget| budget > limits.stream_bytes) {
+        return Err(Error::too_large(Dimension::IoStreamBytes));
+    }
+    let issued = &lease.transfer_issued;
+    if issued.compare_exchange(0, 1, order::STEP, order::LOST).is_err() {
+        return Err(Error::denied(Denied::SecondTransfer));
+    }
+    // A transfer that could not be made was not issued.
+    make(lease, options, budgets).inspect_err(|_| issued.store(0, order::PUBLISH))
+}
+
+fn make(lease: &OperationLease, options: TransferOptions, budgets: [u64; 2]) -> Result<IoTransfer, Error> {
+    let scopes = ByteScopes::of(lease);
+    let shares = &scopes.ground().shares;
+    shares.reserve(Share::Stream).map_err(|full| Error::full(full, Scope::Node))?;
+    let size = Units::of_block(Blocks::rounded(options.chunk_bytes as usize));
+    // A direction without a budget carries nothing and costs nothing.
+    let places = budgets.map(|budget| if budget == 0 { 0 } else { options.outstanding });
+    let paid = prepay(&scopes, Direction::Input, places[0], size).and_then(|()| {
+        prepay(&scopes, Direction::Output, places[1], size)
+            .inspect_err(|_| refund(&scopes, Direction::Input, places[0], size))
+    });
+    if let Err(full) = paid {
+        shares.give(Share::Stream);
+        return Err(full);
+    }
+    let inscribe = |slot: &TransferSlot| {
+        slot.chunk_bytes.store(options.chunk_bytes, order::COUNT);
+        for direction in Direction::BOTH {
+            let lane = slot.lane(direction);
+            lane.places.store(places[direction.index()], order::COUNT);
+            lane.budget.store(budgets[direction.index()], order::COUNT);
+            lane.accepted.store(0, order::COUNT);
+        }
+    };
+    match Nest::take_with(lease.duplicate(), |ground: &Ground| &ground.transfers, 0, inscribe) {
+        Ok(taken) => Ok(IoTransfer { lease: taken.lease }),
+        Err(_) => crate::broken::accounting("a stream was charged but no transfer slot is free"),
+    }
+}
+
+/// The bulk transfer of one call: its approved stream budget, through a window that is paid for.
+///
+/// * There is one for a call, ever; its totals are cumulative, and dropping it resets nothing.
+/// * A window that is full is an ordinary refusal ([`Kind::Full`](crate::broker::Kind::Full) of `io.stream_chunks`), before
+///   anything is read from a transport: wait for [`input_ready`](Self::input_ready) or
+///   [`output_ready`](Self::output_ready) and go on.
+/// * Chunks outlive it: each holds its bytes, its place, the transfer's slot and the operation until it is dropped.
+///
+/// Nothing here allocates or locks. All methods take `&self`, so the two directions can be driven by two tasks.
+#[must_use = "dropping a transfer gives the free places of its window back"]
+#[derive(Debug)]
+pub struct IoTransfer {
+    lease: TransferLease,
+}
+
+impl IoTransfer {
+    /// Copies `bytes`, on their way to the provider, into a chunk of the window.
+    ///
+    /// # Errors
+    ///
+    /// Empty, or larger than a chunk; the window is full; the input budget would be passed; stopped or deadline. In each
+    /// case nothing is spent.
+    pub fn input(&self, bytes: &[u8]) -> Result<IoTransferChunk, Error> {
+        let place = self.take_place(Direction::Input, bytes.len())?;
+        self.lease.accept(Direction::Input, bytes.len())?;
+        place.filled(bytes)
+    }
+
+    /// A buffer of `capacity` bytes, to be filled with what the provider sends. Take it before reading.
+    ///
+    /// # Errors
+    ///
+    /// No capacity, or more than a chunk's; the window is full; stopped or deadline.
+    pub fn output_buffer(&self, capacity: usize) -> Result<IoTransferBuffer, Error> {
+        Ok(self.take_place(Direction::Output, capacity)?.into_buffer())
+    }
+
+    fn take_place(&self, direction: Direction, capacity: usize) -> Result<Held, Error> {
+        check(self.lease.pin())?;
+        if capacity == 0 {
+            return Err(Error::invalid(Invalid::EmptyChunk));
+        }
+        if capacity > self.maximum_chunk_bytes() {
+            return Err(Error::too_large(Dimension::IoChunkBytes));
+        }
+        let places = self.lease.places(direction);
+        if places == 0 {
+            return Err(Error::denied(Denied::NoStreamBudget));
+        }
+        // One step: the place and the lease that goes with it.
+        let lease = self
+            .lease
+            .duplicate_if(|bits| Window(bits).taken(direction, places))
+            .map_err(|_| Error::full(Dimension::IoStreamChunks, Scope::Session))?;
+        Ok(Held::new(lease, direction, capacity))
+    }
+
+    /// Resolves when the input window has a free place.
+    ///
+    /// Cancel safe. A place is not kept for whoever waited: with one task per direction it stays free. At most two tasks
+    /// wait for one direction at a time.
+    ///
+    /// # Errors
+    ///
+    /// Stopped or deadline; the call has no input budget; two tasks wait already.
+    pub fn input_ready(&self) -> TransferReady<'_> {
+        TransferReady::new(self, Direction::Input)
+    }
+
+    /// Resolves when the output window has a free place. As [`input_ready`](Self::input_ready).
+    pub fn output_ready(&self) -> TransferReady<'_> {
+        TransferReady::new(self, Direction::Output)
+    }
+
+    pub(super) fn lease(&self) -> &TransferLease {
+        &self.lease
+    }
+
+    /// Bytes of the largest chunk.
+    pub fn maximum_chunk_bytes(&self) -> usize {
+        self.lease.chunk_bytes.load(order::COUNT) as usize
+    }
+    /// Input chunks that are out.
+    pub fn outstanding_input(&self) -> u32 {
+        Window(self.lease.word().load()).out(Direction::Input)
+    }
+    /// Output buffers and chunks that are out.
+    pub fn outstanding_output(&self) -> u32 {
+        Window(self.lease.word().load()).out(Direction::Output)
+    }
+    /// Bytes that were taken from the input budget.
+    pub fn accepted_input_bytes(&self) -> u64 {
+        self.lease.lane(Direction::Input).accepted.load(order::COUNT)
+    }
+    /// Bytes that were taken from the output budget.
+    pub fn accepted_output_bytes(&self) -> u64 {
+        self.lease.lane(Direction::Output).accepted.load(order::COUNT)
+    }
+}
+
+impl Drop for IoTransfer {
+    fn drop(&mut self) {
+        let word = self.lease.word();
+        let closed = word.update_and_wake(|bits| Some(Window(bits).closed()), crate::mem::park::ALL);
+        let Ok((before, _, wakers)) = closed else { return };
+        let scopes = ByteScopes::of(self.lease.pin());
+        for direction in Direction::BOTH {
+            // X2: what is out belongs to the chunks from that step on.
+            let free = self.lease.places(direction) - Window(before).out(direction);
+            refund(&scopes, direction, free, self.lease.place_size());
+        }
+        // Whoever still waits was using a transfer that is gone; it looks again.
+        drop(wakers);
+    }
+}
