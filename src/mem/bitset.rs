@@ -134,6 +134,14 @@ impl BitSet {
         self.words[word].swap(0, order::STEP)
     }
 
+    /// Steps on every word and changes none. Who set a bit before is seen from now on; who sets one later sees what the
+    /// caller did before.
+    pub fn meet(&self) {
+        for word in self.words.iter() {
+            word.fetch_or(0, order::STEP);
+        }
+    }
+
     /// A look at a word.
     ///
     /// # Panics

@@ -30,7 +30,6 @@
 //! A token that is dropped or forgotten is a lost block: nothing unsound, but the block never comes back. The owner of
 //! the token sees to that.
 
-mod list;
 mod pages;
 
 use std::io;
@@ -39,8 +38,8 @@ use std::ops::Range;
 
 use zeroize::Zeroize;
 
-use self::list::{Links, List};
 use self::pages::Pages;
+use crate::mem::list::{self, Links, List};
 use crate::sync::atomic::AtomicU64;
 use crate::sync::{self, Table, UnsafeCell, Zero, order};
 

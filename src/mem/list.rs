@@ -1,4 +1,4 @@
-//! A LIFO list of block numbers in zero pages.
+//! A LIFO list of numbers in zero pages: free blocks, free cells.
 //!
 //! ```text
 //!  63                                  17 16            0
@@ -21,14 +21,14 @@
 use crate::sync::atomic::{AtomicU32, AtomicU64};
 use crate::sync::{Backoff, Table, order};
 
-/// Bits of a block number in the head word.
-pub(super) const TOP_BITS: u32 = 17;
+/// Bits of a number in the head word.
+pub(in crate::mem) const TOP_BITS: u32 = 17;
 const TOP: u64 = (1 << TOP_BITS) - 1;
 const PUSH: u64 = 1 << TOP_BITS;
 
 /// A value of the head word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Head(u64);
+pub(in crate::mem) struct Head(u64);
 
 impl Head {
     const fn with_top(pushes: u64, top: u32) -> Self {
@@ -46,7 +46,7 @@ impl Head {
     }
 
     /// The whole word, to see whether it changed.
-    pub(super) const fn raw(self) -> u64 {
+    pub(in crate::mem) const fn raw(self) -> u64 {
         self.0
     }
 
@@ -58,16 +58,16 @@ impl Head {
 
 /// The links of all numbers of one class. Lists that share a table share its numbers.
 #[derive(Debug)]
-pub(super) struct Links(Table<AtomicU32>);
+pub(in crate::mem) struct Links(Table<AtomicU32>);
 
 impl Links {
     /// Links of the numbers `0..length`.
-    pub(super) fn new(length: usize) -> Self {
-        assert!(length < 1 << TOP_BITS, "a list of {length} blocks: the head word has 17 bits for a number");
+    pub(in crate::mem) fn new(length: usize) -> Self {
+        assert!(length < 1 << TOP_BITS, "a list of {length}: the head word has 17 bits for a number");
         Self(Table::new(length))
     }
 
-    pub(super) fn len(&self) -> u32 {
+    pub(in crate::mem) fn len(&self) -> u32 {
         u32::try_from(self.0.len()).expect("below 2^17 by the assertion in new")
     }
 
@@ -82,21 +82,21 @@ impl Links {
 
 /// One list: its head word.
 #[derive(Debug)]
-pub(super) struct List(AtomicU64);
+pub(in crate::mem) struct List(AtomicU64);
 
 impl List {
     /// The list of all numbers of a table that was never touched, lowest on top.
-    pub(super) fn complete() -> Self {
+    pub(in crate::mem) fn complete() -> Self {
         Self(AtomicU64::new(0))
     }
 
     /// An empty list over `links`.
-    pub(super) fn empty(links: &Links) -> Self {
+    pub(in crate::mem) fn empty(links: &Links) -> Self {
         Self(AtomicU64::new(Head::with_top(0, links.len()).0))
     }
 
     /// The word, to be compared with one that [`Self::pop`] found empty: equal means that nothing was pushed since.
-    pub(super) fn head(&self) -> Head {
+    pub(in crate::mem) fn head(&self) -> Head {
         Head(self.0.load(order::OBSERVE))
     }
 
@@ -106,7 +106,7 @@ impl List {
     ///
     /// The word at the moment at which the list was empty.
     #[inline]
-    pub(super) fn pop(&self, links: &Links) -> Result<u32, Head> {
+    pub(in crate::mem) fn pop(&self, links: &Links) -> Result<u32, Head> {
         let mut backoff = Backoff::new();
         let mut head = self.head();
         loop {
@@ -125,7 +125,7 @@ impl List {
 
     /// Puts `number` on top. The caller took it off a list of the same table.
     #[inline]
-    pub(super) fn push(&self, links: &Links, number: u32) {
+    pub(in crate::mem) fn push(&self, links: &Links, number: u32) {
         let mut backoff = Backoff::new();
         let mut head = Head(self.0.load(order::COUNT));
         loop {
