@@ -28,4 +28,15 @@ floors! {
     time,
     mem,
     account,
+    queue,
 }
+
+#[cfg(not(loom))]
+pub mod broker;
+
+#[cfg(not(loom))]
+pub use broker::{
+    Activation, Broker, BrokerSnapshot, Budget, Capability, CapabilitySession, CapabilitySessionObserver, Cost,
+    Operation, Plan, PlanSpec, Policy, ProviderCall, ProviderRef, StreamBudget,
+};
+pub use time::{Clock, Deadline, TimeOutOfRange};

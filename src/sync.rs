@@ -146,6 +146,13 @@ impl<T> std::ops::Deref for Table<T> {
     }
 }
 
+impl<T> std::ops::DerefMut for Table<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.0
+    }
+}
+
 /// A value with a gap behind it, so that neighbours in a [`Table`] start at least 128 bytes apart and no two of them
 /// share a cache line. Aligned like its value: see [`Table`] for why it is not aligned to 128.
 #[cfg_attr(not(loom), derive(bytemuck::Zeroable))]

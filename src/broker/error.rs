@@ -12,6 +12,7 @@ use crate::account::client::Dial;
 use crate::account::dimension::Dimension;
 use crate::account::gauge;
 use crate::account::scope::{Blocked, Scope};
+use crate::broker::ledger::Budget;
 use crate::queue::operation::Cause;
 
 /// A refusal or a failure of the library.
@@ -31,6 +32,8 @@ pub enum Kind {
     Full(Refusal),
     /// More than the limit of this dimension; it can never fit.
     TooLarge(Dimension),
+    /// What is left of a cumulative budget of the session does not cover the cost, and never will again.
+    Spent(Budget),
     /// A dial of this client is in progress, and there is one at a time.
     Busy,
     /// The client is paused after failed dials.
@@ -173,8 +176,6 @@ reasons! {
         Withdrawn, "denied-withdrawn", "the publication is withdrawn";
         /// The plan does not bind this capability.
         NotBound, "denied-not-bound", "the plan does not bind the capability";
-        /// The session's budget does not allow the cost.
-        Budget, "denied-budget", "the session's budget does not allow the cost";
         /// An operation needs a deadline.
         UnboundedDeadline, "denied-unbounded-deadline", "the session has no deadline";
         /// A deadline can only get earlier.
@@ -209,6 +210,14 @@ reasons! {
         OtherType, "denied-other-type", "the origin's client has another resource type";
         /// The connection or the exchange is not in a state that can be parked.
         NotReusable, "denied-not-reusable", "the connection cannot be used again";
+        /// What waits for its turn cannot become output yet.
+        NotStarted, "denied-not-started", "the operation has not started";
+        /// A chunk that a stream delivered belongs to its consumer.
+        Delivered, "denied-delivered", "the buffer was delivered by a stream";
+        /// The transfer of this chunk is closed.
+        TransferClosed, "denied-transfer-closed", "the transfer is closed";
+        /// Two tasks wait for the same direction of the transfer already.
+        ThirdWaiter, "denied-third-waiter", "two tasks wait for this direction of the transfer already";
     }
 
     /// Why it cannot be done like this.
@@ -328,6 +337,7 @@ impl Error {
             Kind::Retired(What::Epoch | What::Plan) | Kind::Denied(Denied::StaleEpoch) => Retry::Renewed,
             Kind::Deadline(Which::Operation | Which::Session) | Kind::Stopped(_) => Retry::Renewed,
             Kind::TooLarge(_)
+            | Kind::Spent(_)
             | Kind::Retired(What::Io | What::Pools | What::Admission | What::Broker)
             | Kind::Denied(_)
             | Kind::Invalid(_)
@@ -366,6 +376,7 @@ impl Error {
         match self.kind {
             Kind::Full(_) => "full",
             Kind::TooLarge(_) => "too-large",
+            Kind::Spent(_) => "budget-spent",
             Kind::Busy => "dial-in-progress",
             Kind::Backoff { .. } => "backoff",
             Kind::Retired(what) => what.code(),
@@ -388,6 +399,10 @@ impl Error {
 
     pub(crate) const fn too_large(dimension: Dimension) -> Error {
         Error { kind: Kind::TooLarge(dimension), effect: Effect::NotSent }
+    }
+
+    pub(crate) const fn spent(budget: Budget) -> Error {
+        Error { kind: Kind::Spent(budget), effect: Effect::NotSent }
     }
 
     pub(crate) const fn retired(what: What) -> Error {
@@ -490,6 +505,7 @@ impl fmt::Display for Error {
                 )
             }
             Kind::TooLarge(dimension) => write!(out, "more than {dimension} allows"),
+            Kind::Spent(budget) => write!(out, "what is left of the session's {budget} does not cover the cost"),
             Kind::Busy => out.write_str("a dial of the client is in progress"),
             Kind::Backoff { wait_ms } => {
                 write!(out, "the client is paused after failed dials, for {wait_ms} ms more")
@@ -525,6 +541,7 @@ mod tests {
         });
         let mut kinds: Vec<Kind> = full.collect();
         kinds.extend([Kind::TooLarge(Dimension::IoChunkBytes), Kind::Busy, Kind::JobFailed]);
+        kinds.push(Kind::Spent(Budget::Effects));
         kinds.push(Kind::Backoff { wait_ms: 250 });
         kinds.extend(What::ALL.iter().copied().map(Kind::Retired));
         kinds.extend(StopCause::ALL.iter().copied().map(Kind::Stopped));

@@ -63,7 +63,7 @@
 //! | `next` | whoever is about to push the slot (M3) | anyone who pops; believed only if the pop succeeds (M4) |
 //! | incarnation | the giver (M3) | anyone; believed only under a lease |
 //! | home, index, pin | the taker, before publication (M3); the pin is moved out by the ending (M6) | any lease |
-//! | value | nobody mutably: it is shared, and changes only through cells of its own | anyone: it is always a valid `T` (M8) |
+//! | value | the ending, if in a root; else it is shared, and changes only through cells of its own | any lease; in a nest, anyone (M8) |
 //! | park cells | see `mem::park` | see `mem::park` |
 //!
 //! # Invariants
@@ -78,13 +78,14 @@
 //! * **M4.** Each pop moves the tag, and `next` of a slot is written only between its pop and its push. So a pop whose
 //!   compare succeeds read the `next` that belongs to the head it replaced.
 //! * **M5.** A slot stands on the free list at most once. It is pushed exactly once for each pop: by the ending if HELD
-//!   was clear at the last `fetch_sub` (nobody without a lease sets HELD), else by the second of `or(ENDED)` and
-//!   `and(!HELD)`, which the one order of M1 tells apart.
+//!   was clear at the last `fetch_sub` (nobody without a lease sets HELD), else by the second of `or(ENDED)` and the step
+//!   that clears HELD, which the one order of M1 tells apart. Whoever did not see its own step clear HELD gives nothing.
 //! * **M6.** The pin is in its cell from before publication until the ending moves it out; it is moved out once.
 //! * **M7.** A slot with a lease keeps the memory it lies in: its pin leads, over at most a few slots, to a `RootPin`,
 //!   which counts in `live`; the allocation is freed by the one step that brings `live + anchors` to zero, and without
 //!   either nobody is left to raise them.
-//! * **M8.** The value is a valid `T` at all times: zero pages at first, and whatever its occupants left later.
+//! * **M8.** The value is a valid `T` at all times: zero pages at first, and whatever its occupants left later. It is lent
+//!   mutably only by the ending of a root's slot: a root, unlike a nest, lends no value without a lease.
 //! * **M9.** Nothing refers to a slot by `&` across the step that gives up the right to it: the last steps work on raw
 //!   pointers and on references to the atomic alone.
 //! * **M10.** The address of a slot does not change: tables are made before the first lease and never move their
@@ -98,10 +99,12 @@
 
 pub(in crate::mem) mod word;
 mod slot;
+mod held;
 mod lease;
 mod root;
 mod nest;
 
+pub use held::SteppedHeld;
 pub use lease::{Ending, Lease, Occupant, Pin, Taken};
 pub use nest::{Nest, Stepped};
 pub use root::{Anchor, Full, Root, RootPin};

@@ -33,7 +33,7 @@
 //! | C | the seat | the seat |
 //! | C P | nobody | the seat (to compare); whoever clears P owns the waker in it |
 //! | T, C T | nobody | the wake that set T |
-//! | none of the word's leases | the ending | the ending |
+//! | P, C P, and no lease | nobody | whoever clears P: the ending, or a wake under HELD |
 //!
 //! # Invariants
 //!
@@ -42,12 +42,13 @@
 //! * **P2.** PARKED means: the cell holds a waker that nobody has taken. It is set after the cell was written. Whoever
 //!   clears it, by a step, has taken the waker: the seat (unpark) may do as it likes with it, for the cell is its own
 //!   again; a wake must set TAKING in the same step.
-//! * **P3.** TAKING belongs to the wake that set it. While it is set the cell does not change, so the waker can be moved
-//!   out. (Without it the seat could park again, and write, while the wake still reads.)
+//! * **P3.** TAKING belongs to the wake that set it, and no other step clears it. While it is set the cell does not
+//!   change (no seat is claimed, no seat parks, and the slot is not taken), so the waker can be moved out. (Without it the seat could park again, and write, while the wake still reads.)
 //! * **P4.** Parked means owed: a seat that finds TAKING wakes its own waker and counts as parked, so `Parked` always
 //!   leads to a wake or an unpark. It never spins.
-//! * **P5.** Wakes work under a lease, so TAKING is clear when the last lease goes; then CLAIMED and PARKED stay as they
-//!   are until the ending looks at them.
+//! * **P5.** To use a seat takes a lease. So when the last lease is gone no cell is written until the slot has another
+//!   occupant, and a slot is not taken while TAKING is set. The ending clears CLAIMED and PARKED by a step, and owns
+//!   the wakers that this step found; a wake under HELD may have been faster, and its TAKING is left to it.
 //! * **P6.** Foreign code (a waker's clone, drop, wake) runs between steps: a clone before the cell is written, drops and
 //!   wakes after the last step.
 
@@ -66,6 +67,9 @@ pub const CELLS: usize = 4;
 /// All cells, as a mask.
 pub const ALL: u8 = 0b1111;
 
+/// CLAIMED and PARKED of all cells.
+pub(in crate::mem) const SEATS: u64 = ((ALL as u64) << CLAIMED_SHIFT) | ((ALL as u64) << PARKED_SHIFT);
+
 const fn bit(shift: u32, cell: usize) -> u64 {
     assert!(cell < CELLS, "a slot has four park cells");
     1 << (shift as usize + cell)
@@ -81,6 +85,12 @@ pub(in crate::mem) const fn parked(cell: usize) -> u64 {
 
 const fn taking(cell: usize) -> u64 {
     bit(TAKING_SHIFT, cell)
+}
+
+/// TAKING of all cells in `taken`.
+#[inline]
+pub(in crate::mem) const fn taking_mask(taken: u8) -> u64 {
+    (taken as u64) << TAKING_SHIFT
 }
 
 /// Which of `cells` hold a waker in the word `before`: those that a wake replacing this word takes.
@@ -100,14 +110,14 @@ pub(in crate::mem) const fn begin_taking(new: Bits, cells: u8) -> Bits {
 ///
 /// # Safety
 ///
-/// The caller's own step has turned PARKED of just these cells into TAKING, and the slot has a lease until this returns.
+/// The caller's own step has turned PARKED of just these cells into TAKING.
 #[inline]
 pub(in crate::mem) unsafe fn move_out(word: &AtomicU64, cells: &[Hollow<Waker>; CELLS], taken: u8) -> Wakers {
     let mut wakers = Wakers::new();
     if taken != 0 {
         // SAFETY: P2, P3 (TAKING is ours, and the cells hold the wakers that PARKED stood for).
         unsafe { drain(cells, taken, &mut wakers) };
-        word.fetch_and(!(u64::from(taken) << TAKING_SHIFT), order::STEP);
+        word.fetch_and(!taking_mask(taken), order::STEP);
     }
     wakers
 }

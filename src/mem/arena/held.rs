@@ -4,7 +4,7 @@ use super::lease::{Ending, Lease, Occupant, Pin};
 use super::nest::Nest;
 use super::root::{Anchor, RootPin};
 use super::slot::one_more_lease;
-use super::word::{Bits, ENDED, HELD, LEASE, USER, advance, user};
+use super::word::{Word, Bits, ENDED, HELD, LEASE, USER, advance, user};
 use crate::foreign::Wakers;
 use crate::mem::park;
 use crate::sync::atomic::AtomicU64;
@@ -65,10 +65,15 @@ impl<T: Occupant> Nest<T> {
             return Ok(SteppedHeld { wakers: Wakers::new(), before, after, freed });
         }
         let mut wakers = Wakers::new();
-        // SAFETY: P2, P3 (this step turned PARKED of these cells into TAKING, and HELD, which is the caller's, keeps the slot).
+        // SAFETY: P2, P3 (this step turned PARKED of these cells into TAKING, and no seat is claimed and no slot taken while
+        // it is set).
         unsafe { park::drain(&slot.cells, taken, &mut wakers) };
         let let_go = if keeps { 0 } else { HELD };
         let old = Bits(slot.word.fetch_and(!(park::taking_mask(taken) | let_go), order::STEP));
+        if !old.is_held() {
+            // M5: somebody else let it go, and may have given the slot; it is not given twice.
+            crate::broken::accounting("a hold was released by one who did not have it");
+        }
         let freed = !keeps && old.is_ended();
         if freed {
             self.shelf().give(index, true);
@@ -105,14 +110,15 @@ impl<T: Occupant> Lease<T> {
         // M9: from here to the step only the atomic is referred to.
         // SAFETY: M7 (the lease keeps the slot until the step below).
         let word: &AtomicU64 = unsafe { &(*slot.as_ptr()).word };
-        let last = Bits(word.fetch_sub(LEASE + user(units), order::STEP));
-        if last.leases() == 0 || last.user() < units {
-            crate::broken::accounting_in_drop("a lease was released with units that were not there");
-            return;
-        }
-        if last.leases() == 1 {
-            let last = last.with_user(last.user() - units);
-            T::last_lease(Ending::new(slot, last));
+        // Looked at before it is written: a borrow would run into the bits of the park cells.
+        let released = advance(word, |old| {
+            let enough = old.leases() > 0 && old.user() >= units;
+            enough.then(|| Bits(old.0 - LEASE - user(units)))
+        });
+        match released {
+            Ok((_, after)) if after.leases() == 0 => T::last_lease(Ending::new(slot, Bits(after.0 + LEASE))),
+            Ok(_) => {}
+            Err(_) => crate::broken::accounting_in_drop("a lease was released with units that were not there"),
         }
     }
 }
@@ -154,6 +160,17 @@ where
         // SAFETY: M3 (without a lease the slot belongs to the ending; a root lends no value without a lease, so there is no
         // other reference).
         unsafe { self.value_mut() }
+    }
+}
+
+impl Word<'_> {
+    /// Takes `units` off the occupant's bits. They must be there: a count that the caller put in.
+    #[inline]
+    pub fn sub(self, units: u64) {
+        let old = Bits(self.bare.word.fetch_sub(user(units), order::STEP));
+        if old.user() < units {
+            crate::broken::accounting_in_drop("units were taken off a slot's word that were not there");
+        }
     }
 }
 

@@ -61,9 +61,14 @@ impl<T: Occupant> std::fmt::Debug for Taken<T> {
 ///
 /// Dropping it takes one step on the slot's word; dropping the last one runs [`Occupant::last_lease`].
 #[must_use = "dropping a lease may end its slot"]
+#[repr(transparent)]
 pub struct Lease<T: Occupant> {
     slot: NonNull<Slot<T>>,
 }
+
+// SAFETY: a lease is a pointer that is never null and nothing else, so no lease is all zeros.
+#[cfg(not(loom))]
+unsafe impl<T: Occupant> bytemuck::ZeroableInOption for Lease<T> {}
 
 // SAFETY: M2, M7 (a lease is a counted hold; what it reaches is `Sync`, and its end may run on any thread since occupant
 // and pin are `Send`).
@@ -125,6 +130,11 @@ impl<T: Occupant> Lease<T> {
         self.pin().shared()
     }
 
+    #[inline]
+    pub(in crate::mem) fn slot_pointer(&self) -> NonNull<Slot<T>> {
+        self.slot
+    }
+
     /// Another lease of the same slot.
     ///
     /// # Panics
@@ -163,7 +173,7 @@ impl<T: Occupant> Deref for Lease<T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        &self.slot().value
+        self.slot().value()
     }
 }
 
@@ -213,6 +223,23 @@ pub struct Ending<'a, T: Occupant> {
 }
 
 impl<T: Occupant> Ending<'_, T> {
+    /// For whoever took the last lease off the word; `last` is the word with that lease still counted.
+    #[inline]
+    pub(in crate::mem) fn new(slot: NonNull<Slot<T>>, last: Bits) -> Self {
+        Ending { slot, last, arena: PhantomData }
+    }
+
+    /// The occupant, mutably.
+    ///
+    /// # Safety
+    ///
+    /// Nobody can have a reference to it: the arena lends none without a lease.
+    #[inline]
+    pub(in crate::mem) unsafe fn value_mut(&mut self) -> &mut T {
+        // SAFETY: M8, and by the contract of this function.
+        unsafe { &mut *self.slot().value_pointer() }
+    }
+
     #[inline]
     fn slot(&self) -> &Slot<T> {
         // SAFETY: M3, M7 (the ending owns the slot, and the pin in it keeps it).
@@ -274,11 +301,10 @@ impl<T: Occupant> Ending<'_, T> {
         let mut wakers = Wakers::new();
         if self.last.0 & CELL_BITS != 0 {
             let slot = self.slot();
-            let parked = park::taken(self.last, park::ALL);
-            slot.word.fetch_and(!CELL_BITS, order::STEP);
-            // SAFETY: P5 (without a lease nobody else moves these bits or touches the cells; they hold a waker where
-            // PARKED was set).
-            unsafe { park::drain(&slot.cells, parked, &mut wakers) };
+            // TAKING is left alone: it belongs to a wake under HELD, which may have been faster.
+            let old = Bits(slot.word.fetch_and(!park::SEATS, order::STEP));
+            // SAFETY: P2, P5 (this step cleared PARKED of these cells, and nobody has a seat to write them).
+            unsafe { park::drain(&slot.cells, park::taken(old, park::ALL), &mut wakers) };
             self.last = Bits(self.last.0 & !CELL_BITS);
         }
         wakers
@@ -288,15 +314,21 @@ impl<T: Occupant> Ending<'_, T> {
     /// last of all: it may be what keeps the arena.
     #[inline]
     pub fn finish(self) -> T::Pin {
-        let (pin, left) = ManuallyDrop::new(self).conclude();
+        self.finish_telling().0
+    }
+
+    /// The same, and tells whether the slot is free now. If not, whoever holds it frees it.
+    #[inline]
+    pub fn finish_telling(self) -> (T::Pin, bool) {
+        let (pin, left, freed) = ManuallyDrop::new(self).conclude();
         // Waking is foreign code and may panic; the pin is dropped then, and the slot is given back already.
         drop(left);
-        pin
+        (pin, freed)
     }
 
     /// The steps of `finish`. To be called once.
     #[inline]
-    fn conclude(&mut self) -> (T::Pin, Wakers) {
+    fn conclude(&mut self) -> (T::Pin, Wakers, bool) {
         let left = self.wakers();
         let slot = self.slot();
         let index = slot.index.load(order::COUNT);
@@ -316,7 +348,7 @@ impl<T: Occupant> Ending<'_, T> {
             // SAFETY: M7 (`pin` keeps the arena, and is handed to the caller).
             unsafe { shelf.as_ref() }.give(index, self.last.is_held());
         }
-        (pin, left)
+        (pin, left, ours)
     }
 }
 
@@ -325,13 +357,13 @@ impl<T: Occupant> Deref for Ending<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        &self.slot().value
+        self.slot().value()
     }
 }
 
 impl<T: Occupant> Drop for Ending<'_, T> {
     fn drop(&mut self) {
-        let (pin, left) = self.conclude();
+        let (pin, left, _) = self.conclude();
         drop(left);
         drop(pin);
     }

@@ -42,6 +42,11 @@ impl<T: Occupant> Nest<T> {
         Self { shelf: Shelf::new(slots, 0) }
     }
 
+    #[inline]
+    pub(super) fn shelf(&self) -> &Shelf<T> {
+        &self.shelf
+    }
+
     /// How many slots there are.
     #[inline]
     #[must_use]
@@ -103,7 +108,7 @@ impl<T: Occupant> Nest<T> {
     #[inline]
     #[must_use]
     pub fn peek(&self, index: u16) -> &T {
-        &self.shelf.known(index).value
+        self.shelf.known(index).value()
     }
 
     /// The word of the slot at `index`, whether the slot is free or not: for marks, and for whoever holds it.
@@ -141,7 +146,7 @@ impl<T: Occupant> Nest<T> {
         // SAFETY: M2 (the step saw a lease and added this one).
         let lease = unsafe { Lease::from_counted(NonNull::from(slot)) };
         let taken = park::taken(before, cells);
-        // SAFETY: P3 (the step turned PARKED of these cells into TAKING, and the lease keeps the slot).
+        // SAFETY: P3 (the step turned PARKED of these cells into TAKING).
         let wakers = unsafe { park::move_out(&slot.word, &slot.cells, taken) };
         Ok(Stepped { wakers, lease, before, after })
     }

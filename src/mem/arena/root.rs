@@ -17,7 +17,7 @@ const TAG_SHIFT: u32 = 42;
 const _: () = assert!(INDEX | LIVE_MASK | ANCHORS_MASK == (1 << TAG_SHIFT) - 1);
 
 /// The allocation: the head word and the slots, and what every lease can reach. It is made by [`Root::new`] and from
-/// then on seen only through [`Anchor`]s and leases.
+/// then on seen only through [`Anchor`]s and leases. Neither lends a value without a lease (M8), so there is no `peek`.
 pub struct Root<T: Occupant, C> {
     shared: C,
     shelf: Shelf<T>,
@@ -156,18 +156,25 @@ impl<T: Occupant, C> Clone for Anchor<T, C> {
     ///
     /// If there are 65,535 anchors.
     fn clone(&self) -> Self {
-        anchor(self.root())
+        // SAFETY: M7 (this anchor keeps the root).
+        unsafe { anchor(self.root) }
     }
 }
 
-/// Counts one more anchor. The borrow proves that the root is held by somebody.
-fn anchor<T: Occupant, C>(root: &Root<T, C>) -> Anchor<T, C> {
-    let head = &root.shelf.head;
+/// Counts one more anchor. It is made of the pointer that the allocation gave, not of a reference: the last one frees by
+/// it.
+///
+/// # Safety
+///
+/// The caller holds the root by an anchor or a pin.
+unsafe fn anchor<T: Occupant, C>(root: NonNull<Root<T, C>>) -> Anchor<T, C> {
+    // SAFETY: by the contract of this function.
+    let head = unsafe { &root.as_ref().shelf.head };
     let mut old = head.load(order::OBSERVE);
     loop {
         assert!(old & ANCHORS_MASK != ANCHORS_MASK, "an arena has at most 65,535 anchors");
         match head.compare_exchange(old, old + ANCHOR, order::STEP, order::LOST) {
-            Ok(_) => return Anchor { root: NonNull::from(root) },
+            Ok(_) => return Anchor { root },
             Err(seen) => old = seen,
         }
     }
@@ -209,7 +216,8 @@ impl<T: Occupant, C> RootPin<T, C> {
     /// If there are 65,535 anchors.
     #[must_use]
     pub fn anchor(&self) -> Anchor<T, C> {
-        anchor(self.root())
+        // SAFETY: M7 (this pin keeps the root).
+        unsafe { anchor(self.root) }
     }
 }
 

@@ -9,7 +9,7 @@ use super::lease::{Lease, Occupant, Pin, Taken};
 use super::word::{BareWord, Bits, ENDED, HELD, LEASE, LEASES_MAX, USER, advance, user};
 use crate::mem::park;
 use crate::sync::atomic::{AtomicU16, AtomicU64};
-use crate::sync::{Backoff, Hollow, Line, Table, order, unique};
+use crate::sync::{Backoff, Hollow, Line, Table, UnsafeCell, order, unique};
 
 /// The park cells of a slot: one waker each.
 pub(in crate::mem) type Cells = [Hollow<Waker>; park::CELLS];
@@ -28,7 +28,7 @@ pub(in crate::mem) struct Slot<T: Occupant> {
     pub(in crate::mem) index: AtomicU16,
     pub(in crate::mem) home: Hollow<NonNull<Shelf<T>>>,
     pub(in crate::mem) pin: Hollow<T::Pin>,
-    pub(in crate::mem) value: T,
+    value: UnsafeCell<T>,
     pub(in crate::mem) cells: Cells,
 }
 
@@ -42,9 +42,24 @@ impl<T: Occupant> Default for Slot<T> {
             index: AtomicU16::default(),
             home: Hollow::default(),
             pin: Hollow::default(),
-            value: T::default(),
+            value: UnsafeCell::default(),
             cells: Cells::default(),
         }
+    }
+}
+
+impl<T: Occupant> Slot<T> {
+    /// The occupant, shared.
+    #[inline]
+    pub(in crate::mem) fn value(&self) -> &T {
+        // SAFETY: M8 (always a valid `T`, lent mutably only while nobody can call this).
+        self.value.with(|value| unsafe { &*value })
+    }
+
+    /// Where the occupant lies.
+    #[inline]
+    pub(in crate::mem) fn value_pointer(&self) -> *mut T {
+        self.value.with_mut(|value| value)
     }
 }
 
@@ -238,7 +253,7 @@ impl<T: Occupant> Fresh<T> {
         // SAFETY: M3 (the taker owns the cell, and the pin of the last occupant was moved out, M6).
         slot.pin.with_mut(|cell| unsafe { cell.write(MaybeUninit::new(pin)) });
         let undo = GiveUnpublished { fresh: &self };
-        init(&slot.value);
+        init(slot.value());
         std::mem::forget(undo);
         let before = Bits(slot.word.swap(LEASE | user(bits), order::STEP));
         debug_assert!(before.0 & !USER == 0, "nobody but the taker moves a free slot");

@@ -218,7 +218,7 @@ impl Word<'_> {
         if taken == 0 {
             return Ok((before, after, Wakers::new()));
         }
-        // SAFETY: P3 (this step turned PARKED of the taken cells into TAKING, and the borrowed lease keeps the slot).
+        // SAFETY: P3 (this step turned PARKED of the taken cells into TAKING).
         let wakers = unsafe { park::move_out(self.bare.word, self.cells, taken) };
         Ok((before, after, wakers))
     }

@@ -1,0 +1,317 @@
+//! Before the start: admitted, waiting, ready.
+//!
+//! Each step consumes the last one. Dropping any of them gives back what its phase holds; staged input that is still
+//! held elsewhere goes on holding the rest.
+use crate::broker::call::ProviderCall;
+use crate::broker::dispatch::Accepted;
+use crate::broker::error::{Denied, Error};
+use crate::broker::ground::{Ground, OperationLease, SessionLease};
+use crate::broker::io::buffer::{self, IoBuffer};
+use crate::broker::io::call::IoCall;
+use crate::broker::io::memory::{self, IoMemory};
+use crate::broker::io::stop::IoStopHandle;
+use crate::broker::session_core::SessionBits;
+use crate::mem::arena::Pin as _;
+use crate::queue::operation::{Cause, Numbers, State, Step, leave_front};
+use crate::queue::wait::{Watch, poll_grant};
+use crate::sync::order;
+use crate::time::Deadline;
+use pin_project_lite::pin_project;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+/// The front owner of an operation that has not started: its drop leaves the line or gives the running unit back.
+#[derive(Debug)]
+pub(crate) struct Front {
+    lease: Option<OperationLease>,
+}
+
+impl Front {
+    pub(crate) fn new(lease: OperationLease) -> Self {
+        Front { lease: Some(lease) }
+    }
+    pub(crate) fn lease(&self) -> &OperationLease {
+        match &self.lease {
+            Some(lease) => lease,
+            None => crate::broken::accounting("a front owner was used after it was taken"),
+        }
+    }
+    /// Passes the front on, without leaving.
+    pub(crate) fn into_lease(mut self) -> OperationLease {
+        match self.lease.take() {
+            Some(lease) => lease,
+            None => crate::broken::accounting("a front owner was taken twice"),
+        }
+    }
+    pub(crate) fn ground(&self) -> &Ground {
+        self.lease().shared()
+    }
+    /// The instant that everything of this operation ends at.
+    pub(crate) fn deadline(&self) -> Deadline {
+        let floor = &self.ground().floor;
+        floor.deadline(self.lease().deadline.load(order::COUNT))
+    }
+    /// Refuses what comes after a stop or the deadline.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        check(self.lease())
+    }
+}
+
+impl Drop for Front {
+    fn drop(&mut self) {
+        if let Some(lease) = self.lease.take() {
+            let done = leave_front(&lease);
+            lease.shared().floor.settle(&lease, done);
+        }
+    }
+}
+
+/// Whether an operation may go on: not stopped, its session neither, the deadline not passed.
+///
+/// Reads the coarse clock: at most one tick late, never early. Allocates nothing.
+pub(crate) fn check(lease: &OperationLease) -> Result<(), Error> {
+    let state = State(lease.word().load());
+    let floor = &lease.shared().floor;
+    if state.cause() != Cause::None {
+        return Err(Error::from_cause(state.cause()));
+    }
+    let cause = if let Some(cause) = crate::queue::floor::Tenure::stopped(lease.pin()) {
+        cause
+    } else if crate::queue::floor::Tenure::probe(lease.pin()) == Some(true) {
+        Cause::Probe
+    } else if floor.passed(lease.deadline.load(order::COUNT)) {
+        Cause::Deadline
+    } else {
+        return Ok(());
+    };
+    floor.stop(lease, cause);
+    Err(Error::from_cause(cause))
+}
+
+/// What an admission asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub(crate) request: Option<crate::account::charge::Request>,
+    /// Narrows the session's deadline; `None`: the session's own.
+    pub(crate) until: Option<Deadline>,
+    /// The age at which waiting ends, of whoever's line it is.
+    pub(crate) queue_age: std::time::Duration,
+    /// Straight to a running unit, or refused.
+    pub(crate) now: bool,
+}
+
+/// Charges an operation to its session and its words. Everything is given back on refusal. No lock, no allocation.
+pub(crate) fn admit(session: &SessionLease, asked: Asked) -> Result<Front, Error> {
+    let floor = &session.shared().floor;
+    let own = session.deadline.load(order::COUNT);
+    if own == u64::MAX {
+        return Err(Error::denied(Denied::UnboundedDeadline));
+    }
+    let deadline = match asked.until {
+        Some(until) => {
+            let until = floor.nanos(until);
+            if until > own {
+                return Err(Error::denied(Denied::WidenedDeadline));
+            }
+            // Given by the caller, who read the clock to make it: an exact look is worth it.
+            if floor.clock.nanos_since_base(floor.clock.now()) >= until {
+                return Err(Error::from_cause(Cause::Deadline));
+            }
+            until
+        }
+        None => own,
+    };
+    let now = floor.clock.nanos_since_base(floor.clock.coarse());
+    if now >= deadline {
+        return Err(Error::from_cause(Cause::Deadline));
+    }
+    let limit = u64::from(session.call_limit.load(order::COUNT));
+    let pin = session
+        .duplicate_if(|bits| SessionBits(bits).with_call(limit))
+        .map_err(|bits| Error::no_call(SessionBits(bits).is_stopped()))?;
+    let age = u64::try_from(asked.queue_age.as_nanos()).unwrap_or(u64::MAX);
+    let queue_until = now.checked_add(age).map_or(deadline, |until| until.min(deadline));
+    let numbers = Numbers { request: asked.request, deadline, queue_until };
+    match floor.admit(pin, &numbers, asked.now) {
+        Ok(lease) => Ok(Front::new(lease)),
+        Err(refused) => Err(Error::from_refused(refused)),
+    }
+}
+
+/// An admitted operation that has not asked for its turn yet. Pending is charged; no running unit is.
+///
+/// Staging input here is free of any hurry but the deadline's: it stands in nobody's way.
+#[must_use = "dropping an admission gives it back"]
+#[derive(Debug)]
+pub struct IoAdmission {
+    front: Front,
+}
+
+impl IoAdmission {
+    pub(crate) fn new(front: Front) -> Self {
+        IoAdmission { front }
+    }
+    /// A staged buffer of `capacity` bytes (charged by the block's size, at least 512), plus `framing` bytes of declared
+    /// protocol metadata.
+    ///
+    /// # Errors
+    /// The dimension that has no room; too large for a chunk; stopped; deadline. Nothing is held afterwards.
+    pub fn input(&self, capacity: usize, framing: u32) -> Result<IoBuffer, Error> {
+        self.front.check()?;
+        buffer::stage(self.front.lease(), capacity, framing)
+    }
+    /// Charges `bytes` staged bytes and `framing` metadata without storage of ours.
+    ///
+    /// # Errors
+    /// As [`Self::input`].
+    pub fn reserve_input(&self, bytes: usize, framing: u32) -> Result<IoMemory, Error> {
+        self.front.check()?;
+        memory::reserve(self.front.lease(), bytes, framing)
+    }
+    /// A weak handle to stop and look at this operation from elsewhere.
+    pub fn stop_handle(&self) -> IoStopHandle {
+        IoStopHandle::new(self.front.lease())
+    }
+    /// The instant at which the operation ends, whatever it is doing.
+    pub fn deadline(&self) -> Deadline {
+        self.front.deadline()
+    }
+    /// Waits for a running unit: straight through if nobody waits in front and there is room, else in line. The place in
+    /// line is taken by the first poll. Cancel safe: dropping the future leaves the line. Allocates nothing.
+    pub fn wait(self) -> Wait {
+        Wait { front: Some(self.front), watch: Watch::new() }
+    }
+}
+
+pin_project! {
+    /// Waits for a running unit. See [`IoAdmission::wait`].
+    #[must_use = "a future does nothing unless polled"]
+    #[derive(Debug)]
+    pub struct Wait {
+        front: Option<Front>,
+        #[pin]
+        watch: Watch,
+    }
+
+    impl PinnedDrop for Wait {
+        fn drop(this: Pin<&mut Self>) {
+            let this = this.project();
+            if let Some(front) = this.front.take() {
+                // The park cell first, so that nothing is woken on behalf of who is gone.
+                this.watch.leave(front.lease());
+            }
+        }
+    }
+}
+
+impl Wait {
+    /// Looks through the waiting at the admission's operation.
+    pub fn stop_handle(&self) -> Option<IoStopHandle> {
+        self.front.as_ref().map(|front| IoStopHandle::new(front.lease()))
+    }
+    pub(crate) fn poll_front(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Front, Error>> {
+        let this = self.project();
+        let Some(front) = this.front.as_ref() else {
+            // Polled after it was ready: it is inert.
+            return Poll::Pending;
+        };
+        let granted = ready!(poll_grant(front.lease(), this.watch, cx));
+        let Some(front) = this.front.take() else { return Poll::Pending };
+        Poll::Ready(match granted {
+            Ok(()) => Ok(front),
+            Err(cause) => Err(Error::from_cause(cause)),
+        })
+    }
+}
+
+impl Future for Wait {
+    type Output = Result<IoReady, Error>;
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let coop = ready!(tokio::task::coop::poll_proceed(cx));
+        self.poll_front(cx).map(|front| {
+            coop.made_progress();
+            front.map(IoReady::new)
+        })
+    }
+}
+
+/// Holds a running unit: capacity, not permission.
+#[must_use = "dropping a ready operation gives its running unit back"]
+#[derive(Debug)]
+pub struct IoReady {
+    front: Front,
+}
+
+impl IoReady {
+    pub(crate) fn new(front: Front) -> Self {
+        IoReady { front }
+    }
+    /// Starts with an accepted call. Whatever was staged stays; what the call allows is what the operation may do now.
+    ///
+    /// # Errors
+    /// A call of another session (equal names do not help) or of another provider; stopped; deadline; revoked or retired
+    /// meanwhile. Both the ready operation and the call are given back.
+    pub fn start(self, call: ProviderCall) -> Result<IoCall, Error> {
+        if !call.session().is_same(self.front.lease().pin()) {
+            return Err(Error::denied(Denied::ForeignSession));
+        }
+        let accepted = *call.accepted();
+        // The operation's own lease of the session goes on; the call's is given back after the start.
+        self.start_accepted(accepted)
+    }
+    /// Starts what was authorized for this very session a moment ago.
+    pub(crate) fn start_accepted(self, accepted: Accepted) -> Result<IoCall, Error> {
+        self.front.check()?;
+        let lease = self.front.lease();
+        let request = lease.request();
+        if request.map(|at| (at.provider, at.tag)) != accepted.pooled_provider() {
+            return Err(Error::denied(Denied::ForeignProvider));
+        }
+        let floor = &lease.shared().floor;
+        lease.output_limit.store(accepted.maximum_output(), order::COUNT);
+        if let Some(stream) = accepted.stream() {
+            lease.stream_input.store(stream.input(), order::COUNT);
+            lease.stream_output.store(stream.output(), order::COUNT);
+        }
+        floor.narrow(lease, accepted.deadline());
+        if let Err(bits) = lease.word().update(|bits| State(bits).started()) {
+            return Err(Error::from_cause(State(bits).cause()));
+        }
+        let call = IoCall::new(self.front.into_lease());
+        // The start counts from this look on: revoked or retired before it, and it did not happen.
+        accepted.still_valid(call.lease().pin())?;
+        if call.lease().shared().floor.node.is_closed() {
+            return Err(Error::from_cause(Cause::Retired));
+        }
+        Ok(call)
+    }
+    /// A weak handle to stop and look at this operation from elsewhere.
+    pub fn stop_handle(&self) -> IoStopHandle {
+        IoStopHandle::new(self.front.lease())
+    }
+    /// The instant at which the operation ends, whatever it is doing.
+    pub fn deadline(&self) -> Deadline {
+        self.front.deadline()
+    }
+    /// As [`IoAdmission::input`].
+    ///
+    /// # Errors
+    /// As [`IoAdmission::input`].
+    pub fn input(&self, capacity: usize, framing: u32) -> Result<IoBuffer, Error> {
+        self.front.check()?;
+        buffer::stage(self.front.lease(), capacity, framing)
+    }
+    /// The session that the operation belongs to.
+    pub(crate) fn session(&self) -> &SessionLease {
+        self.front.lease().pin()
+    }
+    pub(crate) fn lease(&self) -> &OperationLease {
+        self.front.lease()
+    }
+}
+
+/// Whether the operation has started: before that, nothing of it may become output.
+pub(crate) fn has_started(lease: &OperationLease) -> bool {
+    State(lease.word().load()).step() == Step::Started
+}

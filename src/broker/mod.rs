@@ -1,0 +1,41 @@
+//! The broker: who may call what, on whose account, until when.
+//!
+//! * A [`Plan`] is sealed for one tenant from one publication and binds capabilities to exact provider epochs.
+//! * A [`CapabilitySession`] is one activation under a plan: a deadline, cumulative budgets, a call limit, a stop.
+//! * [`CapabilitySession::dispatch`] asks policy, publication and provider *now* and yields an affine
+//!   [`ProviderCall`]; [`io`] and [`pools`] turn it into a running operation.
+mod broker;
+mod call;
+mod capability;
+mod control;
+mod dispatch;
+mod error;
+mod ground;
+mod ledger;
+mod limits;
+mod observer;
+mod plan;
+mod policy;
+mod session;
+mod session_core;
+mod snapshot;
+mod table;
+
+pub mod io;
+pub mod pools;
+
+#[cfg(test)]
+mod conformance;
+
+pub use broker::{Broker, Provider, ProviderSpec};
+pub use call::ProviderCall;
+pub use capability::{Capability, NAME_MAX, OPERATIONS_MAX, Operation};
+pub use error::*;
+pub use limits::*;
+pub use ledger::{Budget, Cost};
+pub use observer::{CapabilitySessionObserver, Reclaim, Remaining};
+pub use plan::{BINDINGS_MAX, Plan, PlanSpec, ProviderRef};
+pub use policy::{Policy, StreamBudget};
+pub use session::{Activation, CapabilitySession, Probe, SessionStop};
+pub use snapshot::BrokerSnapshot;
+pub use table::{ResourceTableReservation, TABLE_BYTES_MAX};

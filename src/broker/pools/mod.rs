@@ -1,0 +1,1 @@
+//! Shared provider pools.

@@ -1,0 +1,230 @@
+//! The floor that operations stand on: their arena, the words they are charged to, and their end.
+//!
+//! Order of an admission: read pass wide to narrow, then reserve narrow to wide (`account::charge`), then the slot, and
+//! last its word, by an exchange. Order of an end: slot back, then provider, tenant, node, then the signal, and the
+//! session at the very last, because the session keeps the memory alive that all of this stands in.
+use super::line::Line;
+use super::operation::{Cause, Interrupted, Numbers, Operation, State, Step};
+use crate::account::charge::{self, Marks, Refused, Request, Scopes};
+use crate::account::node::{NodeUnits, NodeWord};
+use crate::account::provider::ProviderWord;
+use crate::account::scope::{Blocked, Scope};
+use crate::account::tenant::TenantWord;
+use crate::mem::arena::{Ending, Lease, Nest, Occupant, Pin};
+use crate::sync::{Table, order};
+use crate::time::{Clock, Deadline};
+
+/// How many tenants there can be; the ceiling of the dimension `broker.tenants`.
+pub const TENANTS: usize = if cfg!(loom) { 2 } else { 4096 };
+/// How many logical providers there can be; the ceiling of the dimension `broker.providers`.
+pub const PROVIDERS: usize = if cfg!(loom) { 2 } else { 256 };
+/// How many operations there can be; the ceiling of the dimension `io.owners`.
+pub const OPERATIONS: usize = if cfg!(loom) { 4 } else { 4096 };
+
+/// What keeps an operation's memory alive and what it is ended with: the lease of its session.
+///
+/// The session floor implements it; models use a stand-in.
+pub trait Tenure: Pin + Sized + Send + Sync + 'static {
+    /// Where the floor stands in what the pin keeps alive.
+    fn floor(shared: &Self::Shared) -> &Floor<Self>;
+    /// The session was stopped or closed for its operations: why. `None` while they may go on.
+    fn stopped(&self) -> Option<Cause>;
+    /// Notes that the operation must be reached by a session stop; an RMW on the word that the stop reads.
+    fn watch(&self, operation: u16);
+    /// Takes that note back.
+    fn unwatch(&self, operation: u16);
+    /// The execution probe of a session that cannot push, if it was opened with one: whether it says cancelled.
+    fn probe(&self) -> Option<bool>;
+    /// The operation is gone: gives back the session's count and the lease, in one step. Runs last.
+    fn leave(self);
+}
+
+/// Operations and the words they are charged to.
+#[derive(Debug)]
+pub struct Floor<K: Tenure> {
+    /// The node's word, on a line of its own.
+    pub node: crate::sync::Line<NodeWord>,
+    /// The waiting line and its turn.
+    pub line: Line,
+    /// The slots.
+    pub operations: Nest<Operation<K>>,
+    /// One line per tenant number.
+    pub tenants: Table<crate::sync::Line<TenantWord>>,
+    /// One line per logical provider number.
+    pub providers: Table<crate::sync::Line<ProviderWord>>,
+    /// The node's clock.
+    pub clock: Clock,
+}
+
+impl<K: Tenure> Floor<K> {
+    /// A floor whose node word has room for `owners`, `queued` and `running` operations.
+    pub fn new(clock: Clock) -> Self {
+        Floor {
+            node: crate::sync::Line::new(NodeWord::new(0, 0, 0)),
+            line: Line::new(),
+            operations: Nest::new(OPERATIONS),
+            tenants: Table::new(TENANTS),
+            providers: Table::new(PROVIDERS),
+            clock,
+        }
+    }
+
+    /// The three words of a request, or the node's alone.
+    pub fn scopes(&self, request: Option<Request>) -> Scopes<'_> {
+        let at = request.unwrap_or_default();
+        Scopes {
+            node: &self.node,
+            tenant: &self.tenants[usize::from(at.tenant)],
+            provider: &self.providers[usize::from(at.provider)],
+        }
+    }
+
+    /// Admits into STAGED (`now` false: pending is charged, no running unit) or straight into GRANTED.
+    ///
+    /// The pin goes into the slot; on refusal it has left already.
+    pub fn admit(&self, pin: K, numbers: &Numbers, now: bool) -> Result<Lease<Operation<K>>, Refused> {
+        let request = numbers.request;
+        let scopes = self.scopes(request);
+        let reserved = if now {
+            charge::reserve_now(&scopes, request)
+        } else {
+            charge::reserve_staged(&scopes, request)
+        };
+        if let Err(refused) = reserved {
+            self.signal(refused.marks, request);
+            pin.leave();
+            return Err(refused);
+        }
+        let user = if now { State::GRANTED } else { State::STAGED };
+        let taken = Nest::take_with(pin, |s| &K::floor(s).operations, user, |slot| slot.inscribe(numbers));
+        let lease = match taken {
+            Ok(taken) => taken.lease,
+            // An owner was reserved, and slots go back before owners do.
+            Err(_) => crate::broken::accounting("an owner was reserved but no operation slot is free"),
+        };
+        // The slot's word was published by an exchange. Whoever closed the node or swapped the tag before looking at
+        // the slots has either seen this one or is seen here.
+        let closed = self.node.is_closed();
+        let stale = request.is_some_and(|at| self.providers[usize::from(at.provider)].tag() != at.tag);
+        if closed || stale {
+            let done = super::operation::leave_front(&lease);
+            self.settle(&lease, done);
+            return Err(refused_late(request, closed));
+        }
+        Ok(lease)
+    }
+
+    /// Tells the turn that a marked word got room. Does nothing for marks that are not set.
+    pub fn signal(&self, marks: Marks, request: Option<Request>) {
+        if marks.none() {
+            return;
+        }
+        self.line.released(self, marks, request.unwrap_or_default());
+    }
+
+    /// Does what an interruption left to do: gives units back, posts to the line, wakes.
+    pub fn settle(&self, lease: &Lease<Operation<K>>, mut done: Interrupted) {
+        match (done.before.step(), done.after.step()) {
+            (Step::Queued, Step::Left) => {
+                if !done.before.in_inbox() {
+                    self.line.post(self, lease.index());
+                }
+            }
+            (Step::Granted, Step::Returned) => {
+                let request = lease.request();
+                let marks = charge::return_running(&self.scopes(request), request);
+                self.signal(marks, request);
+            }
+            _ => {}
+        }
+        done.wakers.wake_all();
+    }
+
+    /// Interrupts one operation and settles it; whether there was anything to interrupt.
+    pub fn stop(&self, lease: &Lease<Operation<K>>, cause: Cause) -> bool {
+        match super::operation::interrupt(lease, cause) {
+            Some(done) => {
+                self.settle(lease, done);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Interrupts every operation that `chosen` names. For the control path: it looks at every slot, and the look is a
+    /// read-modify-write, so that an operation created meanwhile sees what the caller changed before.
+    pub fn stop_all(&self, cause: Cause, chosen: impl Fn(&Operation<K>, State) -> bool) {
+        for index in 0..OPERATIONS {
+            let index = index as u16;
+            if self.operations.touch(index).leases() == 0 {
+                continue;
+            }
+            if let Some(lease) = self.operations.upgrade_live(index) {
+                if chosen(&lease, State(lease.word().load())) {
+                    self.stop(&lease, cause);
+                }
+            }
+        }
+    }
+
+    /// Whether the instant has passed, by the coarse clock: at most one tick late, never early.
+    pub fn passed(&self, nanos: u64) -> bool {
+        self.clock.nanos_since_base(self.clock.coarse()) >= nanos
+    }
+    /// A deadline as the slots store it.
+    pub fn nanos(&self, deadline: Deadline) -> u64 {
+        self.clock.nanos_since_base(deadline.instant())
+    }
+    /// A stored deadline as an instant.
+    pub fn deadline(&self, nanos: u64) -> Deadline {
+        Deadline::at(self.clock.at_nanos(nanos))
+    }
+}
+
+/// The word that was found closed, or to be of another epoch, after the slot was published.
+fn refused_late(request: Option<Request>, closed: bool) -> Refused {
+    let (blocked, scope) = match request {
+        Some(at) if !closed => (Blocked::Stale, Scope::Provider(at.provider)),
+        _ => (Blocked::Closed, Scope::Node),
+    };
+    Refused { blocked, scope, marks: Marks::NONE }
+}
+
+impl<K: Tenure> Occupant for Operation<K> {
+    type Pin = K;
+
+    fn last_lease(ending: Ending<'_, Self>) {
+        let state = State(ending.bits());
+        let request = ending.request();
+        let index = ending.index();
+        // The slot goes back before its counts, so that whoever reserves an owner finds a slot. If the line still holds
+        // it, the owner stays counted until the line lets go.
+        let (pin, freed) = ending.finish_telling();
+        if state.is_watched() {
+            pin.unwatch(index);
+        }
+        let floor = K::floor(pin.shared());
+        let scopes = floor.scopes(request);
+        let marks = if freed {
+            charge::release(&scopes, request, state.held())
+        } else {
+            charge::release_units(&scopes, request, state.held())
+        };
+        floor.signal(marks, request);
+        pin.leave();
+    }
+}
+
+impl<K: Tenure> Floor<K> {
+    /// Slots that the line held after their last lease are free now: their owners' counts follow.
+    pub fn buried(&self, count: u32) {
+        for _ in 0..count {
+            // Nobody waits for owners: there is no mark of it.
+            let _marks = self.node.give(NodeUnits::OWNER);
+        }
+    }
+    /// Narrows an operation's deadline; later instants change nothing.
+    pub fn narrow(&self, lease: &Lease<Operation<K>>, nanos: u64) -> u64 {
+        lease.deadline.fetch_min(nanos, order::COUNT).min(nanos)
+    }
+}

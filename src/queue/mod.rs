@@ -1,0 +1,26 @@
+//! The operation core and waiting.
+//!
+//! An *operation* is one admitted call: the arena slot that everything else of the call hangs from. This floor knows
+//! its phases, what it has charged in each of them, how it waits in line for a running unit, and how it ends. It
+//! does not know sessions, policies, buffers or connections: those are floors above, which reach it through a
+//! [`Lease`](crate::mem::arena::Lease).
+//!
+//! ```text
+//!            admit                wait (first poll)          turn
+//!   ───────────────▶ STAGED ──────────────────▶ QUEUED ─────────────▶ GRANTED ──start──▶ STARTED
+//!                      │   └──────direct──────────────────────────────▶ │                  │
+//!                 drop, stop, expiry              drop, stop, expiry    │ drop, stop       │ last lease
+//!                      ▼                               ▼                ▼                  ▼
+//!                     LEFT ◀───────────────────────── LEFT           RETURNED ─────────▶ (slot free)
+//! ```
+//!
+//! * [`operation`]: the phases, their transitions and their charges.
+//! * [`floor`]: the words and the arena an operation is charged to, and its end.
+//! * [`select`]: who is next: tenants in rotation, providers in rotation inside a tenant, FIFO inside both.
+//! * [`line`]: the turn that grants: inbox, dirty bits, batches.
+//! * [`wait`]: the future that waits for a grant.
+pub mod operation;
+pub mod floor;
+pub mod select;
+pub mod line;
+pub mod wait;

@@ -1,0 +1,224 @@
+//! Waiting, for a grant and for anything else that an operation's stop must reach.
+//!
+//! [`Watch`] is the one way to park on behalf of an operation: it registers the waker in one of the operation's park
+//! cells, makes sure that a stop of the session finds the operation, and arms a timer only while it is really parked.
+use super::floor::{Floor, Tenure};
+use super::operation::{Cause, Operation, State, Step};
+use crate::account::charge;
+use crate::mem::arena::Lease;
+use crate::mem::park::{Park, Seat};
+use crate::sync::order;
+use pin_project_lite::pin_project;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::time::Sleep;
+
+/// How often a session that cannot push its cancellation is looked at while something of it waits (io.28), and how
+/// often a waiter looks for itself when all park cells of its operation are taken.
+pub const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// The cells of an operation that a waiter may sit in.
+const CELLS: usize = 4;
+
+pin_project! {
+    /// A waiter's registration with its operation: park cell, stop, timer.
+    ///
+    /// It must be told to [`leave`](Watch::leave) before it is dropped while the operation lives on; a watch that is
+    /// forgotten keeps its park cell until the operation ends, and costs nothing else.
+    #[derive(Debug)]
+    pub struct Watch {
+        seat: Option<Seat>,
+        #[pin]
+        sleep: Option<Sleep>,
+    }
+}
+
+/// What a [`Watch`] saw.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Seen {
+    /// The condition that the waiter parked under no longer holds: look again.
+    Changed,
+    /// The instant that was given has passed.
+    Due,
+    /// The session was stopped or closed, or its probe says cancelled.
+    Stopped(Cause),
+}
+
+impl Watch {
+    /// A watch that is not registered anywhere.
+    pub const fn new() -> Self {
+        Watch { seat: None, sleep: None }
+    }
+
+    /// Parks until `still` fails, the instant `until` (nanoseconds since the node's base) passes, or the session is
+    /// stopped. Cancel safe; allocates nothing.
+    pub fn poll<K: Tenure>(
+        self: Pin<&mut Self>,
+        lease: &Lease<Operation<K>>,
+        cx: &mut Context<'_>,
+        until: u64,
+        still: impl Fn(State) -> bool,
+    ) -> Poll<Seen> {
+        let floor = K::floor(lease.pin().shared());
+        let mut this = self.project();
+        note_for_session(lease);
+        if let Some(cause) = lease.pin().stopped() {
+            return Poll::Ready(Seen::Stopped(cause));
+        }
+        if this.seat.is_none() {
+            *this.seat = (0..CELLS).find_map(|cell| lease.claim(cell));
+        }
+        let look = match this.seat.as_mut() {
+            Some(seat) => match lease.park(seat, cx.waker(), |bits| still(State(bits))) {
+                Park::Parked => false,
+                Park::Changed(_) => return Poll::Ready(Seen::Changed),
+            },
+            None if still(State(lease.word().load())) => true,
+            None => return Poll::Ready(Seen::Changed),
+        };
+        loop {
+            let probe = lease.pin().probe();
+            if probe == Some(true) {
+                return Poll::Ready(Seen::Stopped(Cause::Probe));
+            }
+            let deadline = floor.deadline(until).instant();
+            let now = floor.clock.now();
+            if now >= deadline {
+                return Poll::Ready(Seen::Due);
+            }
+            let next = if look || probe.is_some() { deadline.min(now + LOOK_EVERY) } else { deadline };
+            let next = tokio::time::Instant::from_std(next);
+            match this.sleep.as_mut().as_pin_mut() {
+                Some(sleep) if sleep.deadline() == next => {}
+                Some(sleep) if sleep.deadline() < next && !sleep.is_elapsed() => {}
+                Some(sleep) => sleep.reset(next),
+                None => this.sleep.set(Some(tokio::time::sleep_until(next))),
+            }
+            let Some(sleep) = this.sleep.as_mut().as_pin_mut() else { return Poll::Pending };
+            if sleep.poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            if look && !still(State(lease.word().load())) {
+                return Poll::Ready(Seen::Changed);
+            }
+        }
+    }
+
+    /// Gives the park cell back and forgets the timer. The watch can be used again.
+    pub fn leave<K: Tenure>(self: Pin<&mut Self>, lease: &Lease<Operation<K>>) {
+        let mut this = self.project();
+        if let Some(seat) = this.seat.take() {
+            lease.release(seat);
+        }
+        this.sleep.set(None);
+    }
+}
+
+impl Default for Watch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The first time that an operation parks, its session learns of it (B3).
+fn note_for_session<K: Tenure>(lease: &Lease<Operation<K>>) {
+    let noted = lease
+        .word()
+        .update(|bits| (!State(bits).is_watched()).then(|| State(bits).watched()));
+    if noted.is_ok() {
+        lease.pin().watch(lease.index());
+    }
+}
+
+/// Why a wait ended without a grant.
+pub type NotGranted = Cause;
+
+/// One poll of waiting for a grant: straight through if nobody waits in front and there is room, else in line.
+///
+/// `Ok`: the operation is GRANTED. `Err`: it was stopped, and stays charged as the phase says until its last lease.
+pub fn poll_grant<K: Tenure>(
+    lease: &Lease<Operation<K>>,
+    mut watch: Pin<&mut Watch>,
+    cx: &mut Context<'_>,
+) -> Poll<Result<(), NotGranted>> {
+    let floor = K::floor(lease.pin().shared());
+    loop {
+        let state = State(lease.word().load());
+        match state.step() {
+            Step::Staged => {
+                if let Some(cause) = before_queueing(floor, lease) {
+                    floor.stop(lease, cause);
+                } else if go_directly(floor, lease).is_err()
+                    && lease.word().update(|bits| State(bits).enqueued()).is_ok()
+                {
+                    floor.line.post(floor, lease.index());
+                }
+            }
+            Step::Queued => {
+                let deadline = lease.deadline.load(order::COUNT);
+                let until = deadline.min(lease.queue_until.load(order::COUNT));
+                let seen = watch.as_mut().poll(lease, cx, until, |state| state.step() == Step::Queued);
+                match seen {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(Seen::Changed) => {}
+                    Poll::Ready(Seen::Stopped(cause)) => {
+                        floor.stop(lease, cause);
+                    }
+                    // Whoever was granted before its queue age was noticed keeps the grant.
+                    Poll::Ready(Seen::Due) => {
+                        let cause = if until == deadline { Cause::Deadline } else { Cause::QueueAge };
+                        floor.stop(lease, cause);
+                    }
+                }
+            }
+            Step::Granted => {
+                watch.leave(lease);
+                return Poll::Ready(Ok(()));
+            }
+            Step::Free | Step::Started => {
+                crate::broken::accounting("an operation that waits for its grant has started")
+            }
+            Step::Left | Step::Returned => {
+                watch.leave(lease);
+                return Poll::Ready(Err(state.cause()));
+            }
+        }
+    }
+}
+
+fn before_queueing<K: Tenure>(floor: &Floor<K>, lease: &Lease<Operation<K>>) -> Option<Cause> {
+    if let Some(cause) = lease.pin().stopped() {
+        return Some(cause);
+    }
+    if lease.pin().probe() == Some(true) {
+        return Some(Cause::Probe);
+    }
+    if floor.passed(lease.deadline.load(order::COUNT)) {
+        return Some(Cause::Deadline);
+    }
+    floor.passed(lease.queue_until.load(order::COUNT)).then_some(Cause::QueueAge)
+}
+
+/// Pending to running without the turn: only if nothing lies in the inbox and no word on the way is marked, so that
+/// no waiter is overtaken.
+fn go_directly<K: Tenure>(floor: &Floor<K>, lease: &Lease<Operation<K>>) -> Result<(), ()> {
+    if !floor.line.is_quiet() {
+        return Err(());
+    }
+    let request = lease.request();
+    let scopes = floor.scopes(request);
+    if let Err(refused) = charge::move_to_running(&scopes, request) {
+        floor.signal(refused.marks, request);
+        return Err(());
+    }
+    if lease.word().update(|bits| State(bits).granted_directly()).is_err() {
+        // Stopped meanwhile. The pending unit is gone already, so it ends as one that returned its running unit.
+        let left = lease.word().update(|bits| State(bits).left_to_returned());
+        debug_assert!(left.is_ok(), "O1: only LEFT can follow STAGED from elsewhere");
+        let marks = charge::return_running(&scopes, request);
+        floor.signal(marks, request);
+    }
+    Ok(())
+}
