@@ -11,10 +11,15 @@
 /// Atomic integers, and the fence.
 pub mod atomic {
     #[cfg(loom)]
-    pub use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, fence};
+    pub use super::doubles::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, fence};
     #[cfg(not(loom))]
     pub use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, fence};
 }
+
+#[cfg(loom)]
+mod doubles;
+#[cfg(loom)]
+pub use doubles::loads_are_steps;
 
 /// Memory orders by role.
 pub mod order {

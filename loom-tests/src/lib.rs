@@ -9,6 +9,9 @@
 //! itself, and a model that runs out of time **fails**. So does one that explored only a handful of executions,
 //! since such a model usually touches nothing that loom can see.
 //!
+//! Each model is searched twice: with its loads as loads, and with its loads as read-modify-writes that change nothing.
+//! Each way finds what the other cannot (`src/sync/doubles.rs` says why). `executions` counts both.
+//!
 //! Each model writes one line, to its output and to the figures file:
 //!
 //! ```text
@@ -25,6 +28,7 @@
 //! | variable | means |
 //! | --- | --- |
 //! | `LATENT_LOOM_BOUND` | `4`, `+1`, `-1` or `complete`: replaces or moves the bound of every model that has one |
+//! | `LATENT_LOOM_LOADS` | `loads` or `steps`: searches every model in one of the two ways only |
 //! | `LATENT_LOOM_SECONDS` | the time one model may take; default 300 |
 //! | `LATENT_LOOM_FIGURES` | the file that the figure lines are appended to; default `loom-figures.txt` in the target folder |
 //! | `LOOM_LOG`, `LOOM_LOCATION`, `LOOM_CHECKPOINT_FILE`, `LOOM_CHECKPOINT_INTERVAL` | loom's own, to look at one failing execution |
@@ -93,7 +97,7 @@ mod harness {
     /// Branches of one execution: enough for three threads of a dozen steps each. Past it, loom panics.
     const BRANCHES: usize = 20_000;
 
-    /// Searches `model` up to `bound`, prints its figure line and appends it to the figures file.
+    /// Searches `model` up to `bound` in both ways, prints its figure line and appends it to the figures file.
     ///
     /// # Panics
     ///
@@ -154,20 +158,38 @@ mod harness {
             late: Arc::new(AtomicBool::new(false)),
             outcome: "FAILED",
         };
-        let (count, late) = (Arc::clone(&search.executions), Arc::clone(&search.late));
-        let started = search.started;
-        builder.check(move || {
-            // Between two executions, while no thread of the model exists: the panic ends the search loudly.
-            if started.elapsed() >= limit {
-                late.store(true, Ordering::Relaxed);
-                panic!("the search did not end within {limit:?}");
-            }
-            count.fetch_add(1, Ordering::Relaxed);
-            model();
-        });
-        let executions = search.executions.load(Ordering::Relaxed);
+        let model = Arc::new(model);
+        let mut most = 0;
+        // Twice, for what loom misses when loads are loads, and what it cannot show when they are not: see there.
+        for &steps in ways() {
+            latent_capabilities::model::sync::loads_are_steps(steps);
+            let before = search.executions.load(Ordering::Relaxed);
+            let (count, late) = (Arc::clone(&search.executions), Arc::clone(&search.late));
+            let (model, started) = (Arc::clone(&model), search.started);
+            builder.check(move || {
+                // Between two executions, while no thread of the model exists: the panic ends the search loudly.
+                if started.elapsed() >= limit {
+                    late.store(true, Ordering::Relaxed);
+                    panic!("the search did not end within {limit:?}");
+                }
+                count.fetch_add(1, Ordering::Relaxed);
+                model();
+            });
+            most = most.max(search.executions.load(Ordering::Relaxed) - before);
+        }
+        latent_capabilities::model::sync::loads_are_steps(false);
         search.end(if resumed { "resumed" } else { "ended" });
-        executions
+        most
+    }
+
+    /// The ways in which a model is searched: with loads as loads, and with loads as steps.
+    fn ways() -> &'static [bool] {
+        match std::env::var("LATENT_LOOM_LOADS").as_deref() {
+            Ok("loads") => &[false],
+            Ok("steps") => &[true],
+            Ok(other) => panic!("LATENT_LOOM_LOADS: `{other}` is neither `loads` nor `steps`"),
+            Err(_) => &[false, true],
+        }
     }
 
     fn time_limit() -> Duration {
