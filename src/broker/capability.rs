@@ -180,8 +180,10 @@ mod tests {
     fn operations_have_bits_from_zero() {
         assert_eq!(ONE.all_bits(), 0b11);
         assert_eq!(ONE.operation(1).bit(), 0b10);
-        static SIXTEEN: Capability =
-            Capability::new("x", &["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p"]);
+        static SIXTEEN: Capability = Capability::new(
+            "x",
+            &["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p"],
+        );
         assert_eq!(SIXTEEN.all_bits(), u16::MAX);
         assert_eq!(SIXTEEN.operations().map(Operation::bit).fold(0, |all, bit| all | bit), u16::MAX);
     }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use crate::account::dimension::Dimension;
 use crate::account::scope::Scope;
 use crate::broker::capability::is_name;
-use crate::broker::error::{Error, Invalid, What, Denied};
+use crate::broker::error::{Denied, Error, Invalid, What};
 use crate::broker::ground::Ground;
 use crate::broker::limits::fixed_cost;
 use crate::broker::plan::{self, Binding, PlanCore, PlanSpec};
@@ -211,12 +211,7 @@ impl Control {
     ///
     /// It is no name; the name has a provider of the other kind; there is no number or no metadata left; the broker is
     /// retired.
-    pub(crate) fn logical(
-        &mut self,
-        ground: &Ground,
-        name: &str,
-        kind: Kind,
-    ) -> Result<Arc<Logical>, Error> {
+    pub(crate) fn logical(&mut self, ground: &Ground, name: &str, kind: Kind) -> Result<Arc<Logical>, Error> {
         self.check_alive()?;
         if !is_name(name) {
             return Err(Error::invalid(Invalid::Name));
@@ -444,7 +439,8 @@ fn open_provider(ground: &Ground, number: u16, limits: RequestLimits) {
 pub(crate) fn stop_waiters(ground: &Ground, provider: u16, tag: u32) {
     ground.floor.line.look_again(&ground.floor);
     ground.floor.stop_all(Cause::Epoch, |operation, state| {
-        let of_it = operation.request().is_some_and(|request| request.provider == provider && request.tag == tag);
+        let of_it =
+            operation.request().is_some_and(|request| request.provider == provider && request.tag == tag);
         of_it && matches!(state.step(), Step::Staged | Step::Queued | Step::Granted)
     });
 }

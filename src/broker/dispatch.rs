@@ -54,7 +54,8 @@ impl Accepted {
     /// Withdrawn, revoked, or the provider was replaced meanwhile.
     #[inline]
     pub(crate) fn still_valid(&self, session: &SessionLease) -> Result<(), Error> {
-        let binding = PlanCore::of(session).binding_at(self.binding).ok_or(Error::denied(Denied::NotBound))?;
+        let binding =
+            PlanCore::of(session).binding_at(self.binding).ok_or(Error::denied(Denied::NotBound))?;
         valid(session, binding, self.operation)
     }
 }

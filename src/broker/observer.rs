@@ -112,7 +112,11 @@ impl CapabilitySessionObserver {
         if !remaining.is_nothing() {
             self.quarantined.store(true, order::PUBLISH);
         }
-        if self.quarantined.load(order::OBSERVE) { Reclaim::Quarantined(remaining) } else { Reclaim::Reusable }
+        if self.quarantined.load(order::OBSERVE) {
+            Reclaim::Quarantined(remaining)
+        } else {
+            Reclaim::Reusable
+        }
     }
 }
 

@@ -21,10 +21,10 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::broker::capability::{Capability, Operation};
 use crate::account::dimension::Dimension;
+use crate::broker::capability::{Capability, Operation};
 use crate::broker::control::{Kind, Logical, beyond_prepaid};
-use crate::broker::error::{Error, Invalid, What, Denied};
+use crate::broker::error::{Denied, Error, Invalid, What};
 use crate::broker::ground::SessionLease;
 use crate::broker::policy::{Policy, Terms};
 use crate::sync::atomic::AtomicU32;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::account::dimension::Dimension;
 use crate::broker::capability::{Capability, Operation};
-use crate::broker::error::{Error, Invalid, Denied};
+use crate::broker::error::{Denied, Error, Invalid};
 use crate::broker::ledger::{Budget, Cost};
 use crate::broker::limits::BrokerLimits;
 use crate::broker::session_core::BUDGETS;
@@ -318,9 +318,8 @@ mod tests {
     #[test]
     fn minimum_charges_are_of_one_operation_and_every_budget() {
         let (send, open) = (CAPABILITY.operation(0), CAPABILITY.operation(1));
-        let policy = Policy::new()
-            .minimum(send, Budget::OutboundRequests, 1)
-            .minimum(send, Budget::Effects, 2);
+        let policy =
+            Policy::new().minimum(send, Budget::OutboundRequests, 1).minimum(send, Budget::Effects, 2);
         let terms = sealed(&policy);
         let cost = Cost::new().charge(Budget::OutboundRequests, 1);
         assert_eq!(terms.grant(send, &cost), Err(Error::denied(Denied::BelowMinimum)));
@@ -338,7 +337,7 @@ mod tests {
             (Policy::new().minimum(foreign, Budget::Effects, 1), Invalid::Operation),
             (Policy::new().minimum(CAPABILITY.operation(0), Budget::Effects, 0), Invalid::ZeroLimit),
         ] {
-            assert_eq!(refusal(&policy), Error::Invalid(why));
+            assert_eq!(refusal(&policy), Error::invalid(why));
         }
         let too_much = BrokerLimits::default().input_bytes + 1;
         assert_eq!(
@@ -352,10 +351,7 @@ mod tests {
         let most = Dimension::BrokerStreamInputBytes.ceiling();
         assert!(StreamBudget::new(most, 0).is_ok());
         assert_eq!(StreamBudget::new(0, 0), Err(Error::invalid(Invalid::ZeroLimit)));
-        assert_eq!(
-            StreamBudget::new(most + 1, 0),
-            Err(Error::too_large(Dimension::BrokerStreamInputBytes))
-        );
+        assert_eq!(StreamBudget::new(most + 1, 0), Err(Error::too_large(Dimension::BrokerStreamInputBytes)));
     }
 
     #[test]

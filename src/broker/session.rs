@@ -292,11 +292,7 @@ pub(crate) struct Weak {
 
 impl Weak {
     fn new(session: &SessionLease) -> Weak {
-        Weak {
-            anchor: session.pin().anchor(),
-            incarnation: session.incarnation(),
-            index: session.index(),
-        }
+        Weak { anchor: session.pin().anchor(), incarnation: session.incarnation(), index: session.index() }
     }
 
     /// A lease, if anything of the session still lives.
