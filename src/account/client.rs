@@ -215,6 +215,24 @@ impl ClientWord {
         Paused { until_ms: after(replaced) >> NOT_BEFORE_SHIFT, marked: replaced & MARK != 0 }
     }
 
+    /// A right to dial that nobody used goes back, with its unit, in one step: as if it had not been taken. `true`: somebody
+    /// waits to acquire; signal the turn.
+    ///
+    /// # Panics
+    ///
+    /// Broken accounting, if no dial was in progress.
+    #[must_use = "a marked word has somebody waiting at it: signal the turn"]
+    pub fn undo_dial(&self) -> bool {
+        let limits = self.rooms.limits();
+        let Ok(replaced) = self.rooms.step(|word| {
+            Ok::<u64, Infallible>(given::<ClientLayout>(word & !DIALING, CONNECTIONS.units(1), limits))
+        });
+        if replaced & DIALING == 0 {
+            crate::broken::accounting_in_drop("a dial was undone that nobody had started");
+        }
+        replaced & MARK != 0
+    }
+
     /// A connection is destroyed: gives its unit back. `true`: somebody waits to acquire; signal the turn.
     ///
     /// # Panics

@@ -11,7 +11,7 @@
 //!             remove
 //! ```
 //!
-//! * **C1** A cell is in one place: on the free list, in the idle set, in one token, or in the hands of one call in this
+//! * **C1** A cell is in one place: on the free list, in the idle set, in the handed set, in one token, or in the hands of one call in this
 //!   file. A free cell is empty.
 //! * **C2** A token with the instance number of these `Cells` was made by them (the number is never given out twice), so
 //!   its index is in range.
@@ -76,6 +76,8 @@ pub struct Cells<T> {
     free: List,
     links: Links,
     idle: BitSet,
+    /// Cells on their way from one token to the next: see [`Cells::hand_over`].
+    handed: BitSet,
     cells: Box<[UnsafeCell<Option<T>>]>,
 }
 
@@ -98,6 +100,7 @@ impl<T> Cells<T> {
             free: List::complete(),
             links: Links::new(count),
             idle: BitSet::new(count),
+            handed: BitSet::new(count),
             cells: (0..count).map(|_| UnsafeCell::new(None)).collect(),
         }
     }
@@ -225,6 +228,25 @@ impl<T> Cells<T> {
     }
 
     /// The token of a cell that the caller just took from its place (C1).
+    /// Leaves a cell for somebody who knows its index and will [`receive`](Self::receive) it: the token ends here, and
+    /// another one begins there. What is never received is a lost cell.
+    pub fn hand_over(&self, cell: Cell<T>) {
+        self.check(&cell);
+        self.handed.set(usize::from(cell.index()));
+    }
+
+    /// Takes a cell that was left by [`hand_over`](Self::hand_over). `None`: none was left at this index, or somebody else
+    /// has taken it.
+    pub fn receive(&self, index: usize) -> Option<Cell<T>> {
+        (index < self.capacity() && self.handed.clear(index)).then(|| self.token(index))
+    }
+
+    /// Steps on every word of the idle set: what was parked before is seen afterwards, and who parks afterwards sees what
+    /// was written before.
+    pub fn meet(&self) {
+        self.idle.meet();
+    }
+
     fn token(&self, index: usize) -> Cell<T> {
         Cell { place: self.instance | index as u64, of: PhantomData }
     }

@@ -54,6 +54,8 @@ pub struct Floor<K: Tenure> {
     pub providers: Table<crate::sync::Line<ProviderWord>>,
     /// The node's clock.
     pub clock: Clock,
+    /// Told whenever something ends after the node was closed: for whoever waits for the drain.
+    pub ended: tokio::sync::Notify,
 }
 
 impl<K: Tenure> Floor<K> {
@@ -66,6 +68,7 @@ impl<K: Tenure> Floor<K> {
             tenants: Table::new(TENANTS),
             providers: Table::new(PROVIDERS),
             clock,
+            ended: tokio::sync::Notify::new(),
         }
     }
 
@@ -211,6 +214,9 @@ impl<K: Tenure> Occupant for Operation<K> {
             charge::release_units(&scopes, request, state.held())
         };
         floor.signal(marks, request);
+        if floor.node.is_closed() {
+            floor.ended.notify_waiters();
+        }
         pin.leave();
     }
 }

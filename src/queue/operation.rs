@@ -259,9 +259,27 @@ impl State {
     pub fn less_one_lease(self) -> State {
         State(self.0.less_one_lease())
     }
-    /// Enters or leaves an acquire line.
-    pub fn acquiring(self, yes: bool) -> Bits {
-        if yes { self.put(0, ACQUIRE) } else { self.put(ACQUIRE, 0) }
+    /// Into a client's acquire line, by way of its inbox. An entry of an earlier wait that the line has not looked at yet
+    /// serves again.
+    pub fn acquire_enqueued(self) -> Option<Bits> {
+        (self.step() == Step::Started && !self.is_acquiring())
+            .then(|| self.put(0, ACQUIRE | INBOX).with_held(true))
+    }
+    /// Out of that inbox: a waiter becomes linked, whoever left is forgotten. By the line's turn.
+    pub fn acquire_collected(self) -> Bits {
+        if self.is_acquiring() {
+            self.put(INBOX, LINKED)
+        } else {
+            self.put(INBOX | LINKED, 0).with_held(false)
+        }
+    }
+    /// Answered and out of the line, by its turn. `None`: it had left, or is on its way back.
+    pub fn acquire_answered(self) -> Option<Bits> {
+        (self.is_acquiring() && !self.in_inbox()).then(|| self.put(ACQUIRE | LINKED, 0).with_held(false))
+    }
+    /// Leaves the line. `None`: it was answered before.
+    pub fn acquire_left(self) -> Option<Bits> {
+        self.is_acquiring().then(|| State(self.put(ACQUIRE, INBOX)).0.with_held(true))
     }
 }
 

@@ -132,18 +132,23 @@ pub(crate) fn poll_stop(lease: &OperationLease, mut watch: Pin<&mut Watch>, cx: 
     loop {
         let until = lease.deadline.load(order::COUNT);
         let seen = watch.as_mut().poll(lease, cx, until, |state| state.cause() == Cause::None);
-        let cause = match seen {
+        match seen {
             Poll::Pending => return Poll::Pending,
-            Poll::Ready(Seen::Changed) => State(lease.word().load()).cause(),
-            Poll::Ready(Seen::Due) => Cause::Deadline,
-            Poll::Ready(Seen::Stopped(cause)) => cause,
-        };
-        if cause != Cause::None {
-            lease.shared().floor.stop(lease, cause);
-            let first = State(lease.word().load()).cause();
-            return Poll::Ready(Error::from_cause(first));
+            Poll::Ready(Seen::Changed) if State(lease.word().load()).cause() == Cause::None => {}
+            Poll::Ready(seen) => return Poll::Ready(stop_seen(lease, seen)),
         }
     }
+}
+
+/// Ends an operation for what its watch saw, and says why it ended: the first cause stands.
+pub(crate) fn stop_seen(lease: &OperationLease, seen: Seen) -> Error {
+    let cause = match seen {
+        Seen::Changed => State(lease.word().load()).cause(),
+        Seen::Due => Cause::Deadline,
+        Seen::Stopped(cause) => cause,
+    };
+    lease.shared().floor.stop(lease, cause);
+    Error::from_cause(State(lease.word().load()).cause())
 }
 
 pin_project! {

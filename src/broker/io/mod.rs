@@ -41,6 +41,7 @@ pub use call::{IoCall, IoLease, StopWatch, WaitFor};
 pub use job::{IoJobWaiter, JobWait};
 pub use memory::IoMemory;
 pub use ready::{TransferReady, TransferWait};
+pub(crate) use runtime::retire;
 pub use runtime::{IoRuntime, SetupError};
 pub use snapshot::IoSnapshot;
 pub use stop::{IoStopHandle, Phase};
@@ -48,4 +49,5 @@ pub use stream::{IoStreamReader, IoStreamWriter, TryWrite};
 pub use transfer::{IoTransfer, TransferOptions};
 pub use wait::IoWait;
 
-pub(crate) use admission::Front;
+pub(crate) use admission::{Asked, Front, admit, check as check_operation};
+pub(crate) use call::stop_seen;

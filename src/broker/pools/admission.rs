@@ -1,0 +1,130 @@
+//! From admission to a running call: thin types over the I/O ones, with a tenant and a provider charged.
+use crate::broker::call::ProviderCall;
+use crate::broker::capability::Operation;
+use crate::broker::dispatch::authorize;
+use crate::broker::error::Error;
+use crate::broker::ground::OperationLease;
+use crate::broker::io::{IoAdmission, IoBuffer, IoCall, IoMemory, IoReady, IoStopHandle, Wait};
+use crate::broker::ledger::Cost;
+use crate::sync::order;
+use crate::time::Deadline;
+use pin_project_lite::pin_project;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+/// An admitted request that has not asked for its turn yet. See [`IoAdmission`].
+#[must_use = "dropping an admission gives it back"]
+#[derive(Debug)]
+pub struct PoolAdmission {
+    pub(crate) inner: IoAdmission,
+}
+
+impl PoolAdmission {
+    /// As [`IoAdmission::input`].
+    ///
+    /// # Errors
+    /// As [`IoAdmission::input`].
+    pub fn input(&self, capacity: usize, framing: u32) -> Result<IoBuffer, Error> {
+        self.inner.input(capacity, framing)
+    }
+    /// As [`IoAdmission::reserve_input`].
+    ///
+    /// # Errors
+    /// As [`IoAdmission::input`].
+    pub fn reserve_input(&self, bytes: usize, framing: u32) -> Result<IoMemory, Error> {
+        self.inner.reserve_input(bytes, framing)
+    }
+    /// A weak handle to stop and look at this request from elsewhere.
+    pub fn stop_handle(&self) -> IoStopHandle {
+        self.inner.stop_handle()
+    }
+    /// The instant at which the request ends, whatever it is doing.
+    pub fn deadline(&self) -> Deadline {
+        self.inner.deadline()
+    }
+    /// Waits for the running units of node, tenant and provider together. The place in line is taken by the first poll.
+    /// Cancel safe: dropping the future leaves the line. Allocates nothing.
+    pub fn wait(self) -> PoolWait {
+        PoolWait { inner: self.inner.wait() }
+    }
+}
+
+pin_project! {
+    /// Waits for a turn. See [`PoolAdmission::wait`].
+    #[must_use = "a future does nothing unless polled"]
+    #[derive(Debug)]
+    pub struct PoolWait {
+        #[pin]
+        inner: Wait,
+    }
+}
+
+impl Future for PoolWait {
+    type Output = Result<PoolReady, Error>;
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.project().inner.poll(cx).map(|ready| ready.map(|inner| PoolReady { inner }))
+    }
+}
+
+/// Holds a running unit of node, tenant and provider: capacity, not permission.
+#[must_use = "dropping a ready request gives its running units back"]
+#[derive(Debug)]
+pub struct PoolReady {
+    pub(crate) inner: IoReady,
+}
+
+impl PoolReady {
+    /// Asks policy, provider and publication now, debits the cost, and starts.
+    ///
+    /// # Errors
+    /// Not bound, revoked, withdrawn, retired; a budget that does not cover the cost; stopped; deadline. The request is
+    /// given back; nothing was sent.
+    pub fn dispatch(self, operation: Operation, cost: Cost) -> Result<PoolCall, Error> {
+        let accepted = authorize(self.inner.session(), operation, &cost)?;
+        self.inner.start_accepted(accepted).map(|io| PoolCall { io })
+    }
+    /// Starts with a call that the same session was given.
+    ///
+    /// # Errors
+    /// As [`IoReady::start`].
+    pub fn start(self, call: ProviderCall) -> Result<PoolCall, Error> {
+        self.inner.start(call).map(|io| PoolCall { io })
+    }
+    /// As [`IoAdmission::input`].
+    ///
+    /// # Errors
+    /// As [`IoAdmission::input`].
+    pub fn input(&self, capacity: usize, framing: u32) -> Result<IoBuffer, Error> {
+        self.inner.input(capacity, framing)
+    }
+    /// A weak handle to stop and look at this request from elsewhere.
+    pub fn stop_handle(&self) -> IoStopHandle {
+        self.inner.stop_handle()
+    }
+    /// The instant at which the request ends, whatever it is doing.
+    pub fn deadline(&self) -> Deadline {
+        self.inner.deadline()
+    }
+}
+
+/// A running request.
+#[must_use = "dropping a call gives its running units back once nothing else holds them"]
+#[derive(Debug)]
+pub struct PoolCall {
+    io: IoCall,
+}
+
+impl PoolCall {
+    /// The call's buffers, streams and waits.
+    pub fn io(&self) -> &IoCall {
+        &self.io
+    }
+    pub(crate) fn lease(&self) -> &OperationLease {
+        self.io.lease()
+    }
+    /// Whether it was admitted for the client with this number.
+    pub(crate) fn is_of(&self, client: u32) -> bool {
+        self.lease().client.load(order::COUNT) == client
+    }
+}
