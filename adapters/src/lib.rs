@@ -1,1 +1,9 @@
-//! Protocol adapters.
+//! Protocol adapters on `latent-capabilities`: clients of outside providers whose every connection, byte and moment
+//! of waiting is counted by the library.
+//!
+//! | feature | module | what |
+//! | --- | --- | --- |
+//! | `http` (default) | [`http`] | HTTP/1.1 over TCP and TLS, streaming and buffered |
+
+#[cfg(feature = "http")]
+pub mod http;

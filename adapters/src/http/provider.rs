@@ -1,0 +1,323 @@
+//! The provider: one installed epoch, its origins, and the calls that go through it.
+
+use std::fmt;
+use std::pin::pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::HeaderValue;
+use http_body::Body;
+use latent_capabilities::{
+    Acquired, Budget, Capability, CapabilitySession, Cost, Epoch, InstalledProvider, IoBuffer, IoCall,
+    OriginSlot, PoolCall, PooledConnection, ProviderClient, ProviderPools, ProviderSetup, StreamBudget,
+    TransferOptions, TransferWait,
+};
+
+use super::buffered::BufferedResponse;
+use super::config::{self, HttpProviderConfig};
+use super::connection::{HttpConnection, buffer_bytes};
+use super::dial::dial;
+use super::error::{HttpError, HttpErrorKind, RequestFault};
+use super::exchange::{Accepted, exchange};
+use super::origin::Origin;
+use super::request::{HttpRequest, Outgoing, credential_header, credential_value};
+use super::resolve::Resolver;
+use super::response::{Hold, HttpResponse, ResponseBody, Scratch};
+use super::upload::{Source, Upload};
+
+/// The capability that plans bind to an HTTP provider: `send` is a buffered call, `open` a streaming one.
+pub static HTTP: Capability = Capability::new("latent:http/client", &["send", "open"]);
+const SEND: u8 = 0;
+const OPEN: u8 = 1;
+
+/// One installed epoch of an HTTP provider. Clones are the same epoch.
+#[derive(Clone)]
+pub struct HttpProvider(Arc<Inner>);
+
+struct Inner {
+    pools: ProviderPools,
+    installed: InstalledProvider,
+    origins: Vec<Slot>,
+    resolver: Resolver,
+    config: Bounds,
+    credential: Option<http::HeaderName>,
+}
+
+/// The bounds of the configuration, without its origins and secrets.
+struct Bounds {
+    dial: config::DialLimits,
+    head: config::HeadLimits,
+    body: config::BodyLimits,
+}
+
+struct Slot {
+    origin: Origin,
+    client: ProviderClient<HttpConnection>,
+}
+
+/// What a call waits in before it is dispatched.
+struct Ready {
+    ready: latent_capabilities::PoolReady,
+    input: Option<IoBuffer>,
+}
+
+impl HttpProvider {
+    /// Installs an epoch in place of `expected` ([`Epoch::NONE`]: the first one). Plans that are bound to the one
+    /// before start nothing more on it; accepted calls end on it.
+    ///
+    /// Checks everything before it installs anything. Allocates, and reads `/etc/resolv.conf` where no name server
+    /// is configured.
+    ///
+    /// # Errors
+    ///
+    /// [`HttpErrorKind::Config`] with the key and what would be right; [`HttpErrorKind::Library`] where the pools
+    /// refuse.
+    pub fn install(
+        pools: &ProviderPools,
+        config: HttpProviderConfig,
+        expected: Epoch,
+    ) -> Result<Self, HttpError> {
+        config::check(&config)?;
+        StreamBudget::new(config.body.request_bytes, config.body.response_bytes).map_err(|_| {
+            config::fault(
+                None,
+                "body",
+                "request_bytes and response_bytes must be at most 63 MiB, and not both zero",
+            )
+        })?;
+        let origins = config
+            .origins
+            .iter()
+            .zip(0_u16..)
+            .map(|(origin, slot)| Origin::new(origin, slot))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut setup = ProviderSetup::new(&config.name, &config.origins[0].url).epoch(config.epoch);
+        if let Some(digest) = &config.digest {
+            setup = setup.digest(digest.clone());
+        }
+        if let Some(credential) = &config.credentials {
+            setup = setup.credentials(credential.value());
+        }
+        let installed = pools.install(setup, expected)?;
+        let clients = (0_u16..).map(|slot| pools.client::<HttpConnection>(&installed, OriginSlot::new(slot)));
+        let origins = origins
+            .into_iter()
+            .zip(clients)
+            .map(|(origin, client)| Ok(Slot { origin, client: client? }))
+            .collect::<Result<Vec<_>, HttpError>>()?;
+        Ok(Self(Arc::new(Inner {
+            pools: pools.clone(),
+            installed,
+            origins,
+            resolver: Resolver::new(&config.dns),
+            credential: credential_header(config.credentials.as_ref()),
+            config: Bounds { dial: config.dial, head: config.head, body: config.body },
+        })))
+    }
+
+    /// The epoch, for plans and rotation.
+    pub fn installed(&self) -> &InstalledProvider {
+        &self.0.installed
+    }
+
+    /// How many origins there are.
+    pub fn origins(&self) -> usize {
+        self.0.origins.len()
+    }
+
+    /// Closes the idle connections of every origin.
+    pub fn close_idle(&self) {
+        for slot in &self.0.origins {
+            slot.client.close_idle();
+        }
+    }
+
+    /// Sends a request whose body is streamed, and returns when the response's head is there.
+    ///
+    /// The body is copied chunk by chunk into the call's window and is asked for more only while the window has a
+    /// free place. A length that it knows, or that `Content-Length` declares, is kept; else it is sent in chunks. Its
+    /// trailers are dropped. A response that comes before the body's end stops the upload.
+    ///
+    /// Dropping the future at any point closes the connection and gives back everything.
+    ///
+    /// # Errors
+    ///
+    /// See [`HttpErrorKind`]; [`HttpError::effect`] says whether anything may have been sent.
+    pub async fn open<B>(
+        &self,
+        session: &CapabilitySession,
+        request: HttpRequest,
+        body: B,
+    ) -> Result<HttpResponse, HttpError>
+    where
+        B: Body<Data = Bytes>,
+    {
+        let inner = &*self.0;
+        let limits = &inner.config.body;
+        let empty = body.is_end_stream();
+        let exact = if empty { Some(0) } else { body.size_hint().exact() };
+        let (slot, wait, deadline) = (inner.slot(request.origin)?, request.wait, request.deadline);
+        let outgoing = inner.outgoing(request, exact)?;
+        let input = outgoing.length.unwrap_or(limits.request_bytes);
+        if input > limits.request_bytes {
+            return Err(HttpError::unsent(HttpErrorKind::RequestTooLarge));
+        }
+        let cost = Cost::new()
+            .charge(Budget::OutboundRequests, 1)
+            .stream(StreamBudget::new(input, limits.response_bytes)?);
+        let Ready { ready, .. } = inner.admit(slot, session, wait, deadline, 0).await?;
+        let call = ready.dispatch(HTTP.operation(OPEN), cost)?;
+        let scratch = inner.scratch(call.io())?;
+        let options =
+            TransferOptions { chunk_bytes: limits.chunk_bytes, outstanding: limits.outstanding_chunks };
+        let transfer = call.io().transfer(options)?;
+        let chunk = limits.chunk_bytes as usize;
+        let connection = inner.connect(&call, slot, wait).await?;
+        let length = outgoing.length;
+        let (upload, feed) = if empty { Upload::whole(None) } else { Upload::fed(length) };
+        let message = outgoing.for_origin(&slot.origin, inner.credential()?, upload);
+        let (body, wait) = (pin!(body), pin!(TransferWait::new()));
+        let source = (!empty).then_some(Source { body, transfer: &transfer, wait, chunk, length });
+        let (keep_alive, head) = (slot.origin.keep_alive, &inner.config.head);
+        let accepted = exchange(call.io(), connection, message, &feed, source, keep_alive, head).await?;
+        let Accepted { status, version, headers, download } = accepted;
+        let hold = Hold::new(call, transfer, scratch, chunk);
+        let body = ResponseBody::new(download, hold, &headers);
+        Ok(HttpResponse { status, version, headers, body })
+    }
+
+    /// Sends a request with a whole body and returns a whole response.
+    ///
+    /// The body is staged, and charged, before the call waits. The response is limited by
+    /// [`buffered_response_bytes`](config::BodyLimits::buffered_response_bytes).
+    ///
+    /// # Errors
+    ///
+    /// As [`HttpProvider::open`]; no part of a response is returned with an error.
+    pub async fn send(
+        &self,
+        session: &CapabilitySession,
+        request: HttpRequest,
+        body: &[u8],
+    ) -> Result<BufferedResponse, HttpError> {
+        let inner = &*self.0;
+        let limits = &inner.config.body;
+        let (slot, wait, deadline) = (inner.slot(request.origin)?, request.wait, request.deadline);
+        let outgoing = inner.outgoing(request, Some(body.len() as u64))?;
+        let maximum = limits.buffered_response_bytes;
+        let cost = Cost::new().charge(Budget::OutboundRequests, 1).maximum_output(maximum as u64);
+        let Ready { ready, mut input } = inner.admit(slot, session, wait, deadline, body.len()).await?;
+        if let Some(input) = &mut input {
+            input.spare_mut(body.len())?.copy_from_slice(body);
+            input.advance_written(body.len())?;
+        }
+        let call = ready.dispatch(HTTP.operation(SEND), cost)?;
+        let _scratch = inner.scratch(call.io())?;
+        let connection = inner.connect(&call, slot, wait).await?;
+        let (upload, feed) = Upload::whole(input.map(Bytes::from_owner));
+        let message = outgoing.for_origin(&slot.origin, inner.credential()?, upload);
+        let (keep_alive, head) = (slot.origin.keep_alive, &inner.config.head);
+        let source: Option<Source<'_, Upload>> = None;
+        let accepted = exchange(call.io(), connection, message, &feed, source, keep_alive, head).await;
+        BufferedResponse::read(call.io(), accepted?, maximum).await
+    }
+}
+
+impl Inner {
+    fn slot(&self, origin: OriginSlot) -> Result<&Slot, HttpError> {
+        let refused = HttpError::unsent(HttpErrorKind::Request(RequestFault::Origin));
+        self.origins.get(usize::from(origin.index())).ok_or(refused)
+    }
+
+    fn outgoing(&self, request: HttpRequest, exact: Option<u64>) -> Result<Outgoing, HttpError> {
+        let HttpRequest { method, path_and_query, headers, .. } = request;
+        Outgoing::new(method, path_and_query, headers, &self.config.head, exact)
+            .map_err(|fault| HttpError::unsent(HttpErrorKind::Request(fault)))
+    }
+
+    /// Waits for a turn, or asks for one at once.
+    async fn admit(
+        &self,
+        slot: &Slot,
+        session: &CapabilitySession,
+        wait: bool,
+        deadline: Option<latent_capabilities::Deadline>,
+        input: usize,
+    ) -> Result<Ready, HttpError> {
+        let stage = |buffer: Result<IoBuffer, latent_capabilities::Error>| {
+            buffer.map_err(|error| HttpError::unsent(super::upload::too_large(error)))
+        };
+        if !wait {
+            let ready = self.pools.admit_now(&slot.client, session)?;
+            let input = if input == 0 { None } else { Some(stage(ready.input(input, 0))?) };
+            return Ok(Ready { ready, input });
+        }
+        let admission = match deadline {
+            Some(deadline) => {
+                self.pools.admit_until(&slot.client, session, deadline.narrow(session.deadline()))?
+            }
+            None => self.pools.admit(&slot.client, session)?,
+        };
+        let input = if input == 0 { None } else { Some(stage(admission.input(input, 0))?) };
+        Ok(Ready { ready: admission.wait().await?, input })
+    }
+
+    /// An idle connection that is still good, or a dial.
+    async fn connect(
+        &self,
+        call: &PoolCall,
+        slot: &Slot,
+        wait: bool,
+    ) -> Result<PooledConnection<HttpConnection>, HttpError> {
+        let reservation = if wait {
+            match slot.client.acquire(call).await? {
+                Acquired::Idle(connection) => return Ok(connection),
+                Acquired::Dial(reservation) => reservation,
+            }
+        } else {
+            match slot.client.checkout(call)? {
+                Some(connection) => return Ok(connection),
+                None => slot.client.reserve_connection(call)?,
+            }
+        };
+        let dialled = async {
+            let socket = dial(&slot.origin, &self.resolver, self.config.dial).await?;
+            HttpConnection::open(socket, &self.config.head, &self.config.body).await
+        };
+        let connection = call.io().wait_for(dialled).await?.map_err(HttpError::unsent)?;
+        Ok(reservation.connected(connection)?)
+    }
+
+    fn credential(&self) -> Result<Option<(&http::HeaderName, HeaderValue)>, HttpError> {
+        let Some(header) = &self.credential else { return Ok(None) };
+        match self.installed.with_credentials(credential_value) {
+            Some(value) => Ok(Some((header, value))),
+            None => Err(config::fault(None, "credentials", "must be bytes that a header may hold")),
+        }
+    }
+
+    /// Charges what the machinery may hold for one call: a buffer in each direction, both heads and their parsed form.
+    fn scratch(&self, call: &IoCall) -> Result<Scratch, HttpError> {
+        /// Bytes of a parsed field beside its text.
+        const FIELD: usize = 96;
+        let (head, body) = (&self.config.head, &self.config.body);
+        let buffer = buffer_bytes(head, body);
+        let fields = FIELD * (head.request_headers + head.response_headers);
+        let heads = head.target_bytes + head.request_bytes + fields;
+        Ok([
+            call.reserve_scratch(buffer, 0)?,
+            call.reserve_scratch(buffer, 0)?,
+            call.reserve_scratch(heads, 0)?,
+        ])
+    }
+}
+
+impl fmt::Debug for HttpProvider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpProvider")
+            .field("name", &self.0.installed.name())
+            .field("epoch", &self.0.installed.epoch())
+            .field("origins", &self.0.origins.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,195 @@
+//! A request as callers state it, and as it goes out.
+
+use http::header::{self, HeaderMap, HeaderValue};
+use http::uri::PathAndQuery;
+use http::{Method, Request, Uri, Version};
+use latent_capabilities::{Deadline, OriginSlot};
+
+use super::config::{HeadLimits, HttpCredential};
+use super::error::RequestFault;
+use super::headers::sanitise_request;
+use super::origin::Origin;
+use super::upload::Upload;
+
+/// A request to one of the provider's origins.
+///
+/// The origin is a slot of the configuration, never an address: nothing in a request decides where it goes.
+/// `Host`, `Content-Length` and everything hop-by-hop are taken out of the headers and written anew.
+#[derive(Debug, Clone)]
+pub struct HttpRequest {
+    /// Any method but `CONNECT` and `TRACE`.
+    pub method: Method,
+    /// Which origin.
+    pub origin: OriginSlot,
+    /// Absolute path and query, sent as it is.
+    pub path_and_query: PathAndQuery,
+    /// End-to-end header fields.
+    pub headers: HeaderMap,
+    /// An earlier deadline than the session's, for everything from the queue to the last byte of the response. A later
+    /// one changes nothing.
+    pub deadline: Option<Deadline>,
+    /// Whether the call may wait: in the queue, and for a connection. `false`: at once or refused.
+    pub wait: bool,
+}
+
+impl HttpRequest {
+    /// A request to the first origin that may wait until the session's deadline, without headers.
+    pub fn new(method: Method, path_and_query: PathAndQuery) -> Self {
+        Self {
+            method,
+            origin: OriginSlot::new(0),
+            path_and_query,
+            headers: HeaderMap::new(),
+            deadline: None,
+            wait: true,
+        }
+    }
+
+    /// A `GET` of a path that is known to be valid.
+    ///
+    /// # Panics
+    ///
+    /// If the path is not valid.
+    pub fn get(path_and_query: &'static str) -> Self {
+        Self::new(Method::GET, PathAndQuery::from_static(path_and_query))
+    }
+}
+
+/// A request that passed the rules. Only the origin's fields and the body's framing are missing.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) method: Method,
+    target: PathAndQuery,
+    headers: HeaderMap,
+    /// The length that the body declares; `None`: it is sent in chunks.
+    pub(crate) length: Option<u64>,
+}
+
+impl Outgoing {
+    /// Checks a request. `exact` is the length that the body itself knows.
+    pub(crate) fn new(
+        method: Method,
+        target: PathAndQuery,
+        mut headers: HeaderMap,
+        limits: &HeadLimits,
+        exact: Option<u64>,
+    ) -> Result<Self, RequestFault> {
+        if method == Method::CONNECT || method == Method::TRACE {
+            return Err(RequestFault::Method);
+        }
+        check_target(&method, target.as_str(), limits)?;
+        let declared = sanitise_request(&mut headers, limits)?;
+        let length = match (declared, exact) {
+            (Some(declared), Some(exact)) if declared != exact => return Err(RequestFault::ContentLength),
+            (declared, exact) => exact.or(declared),
+        };
+        Ok(Self { method, target, headers, length })
+    }
+
+    /// The message for one origin.
+    pub(crate) fn for_origin(
+        self,
+        origin: &Origin,
+        credential: Option<(&HttpCredentialHeader, HeaderValue)>,
+        body: Upload,
+    ) -> Request<Upload> {
+        let mut headers = self.headers;
+        headers.insert(header::HOST, origin.host_field.clone());
+        if let Some((name, value)) = credential {
+            headers.insert(name.clone(), value);
+        }
+        if !origin.keep_alive {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        match self.length {
+            // A method that usually has a body says so when it has none; the others stay silent.
+            Some(0) if !matches!(self.method, Method::POST | Method::PUT | Method::PATCH) => {}
+            Some(length) => {
+                headers.insert(header::CONTENT_LENGTH, length.into());
+            }
+            None => {
+                headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+            }
+        }
+        let mut request = Request::new(body);
+        *request.method_mut() = self.method;
+        *request.uri_mut() = Uri::from(self.target);
+        *request.version_mut() = Version::HTTP_11;
+        *request.headers_mut() = headers;
+        request
+    }
+}
+
+/// The name of the credential's header.
+pub(crate) type HttpCredentialHeader = http::HeaderName;
+
+/// The credential's header value: the bytes are wiped when the last copy is dropped, and it is marked as sensitive.
+pub(crate) fn credential_value(bytes: &[u8]) -> Option<HeaderValue> {
+    let owned = bytes::Bytes::from_owner(zeroize::Zeroizing::new(bytes.to_vec()));
+    let mut value = HeaderValue::from_maybe_shared(owned).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+/// An absolute path of visible ASCII; `*` for `OPTIONS`.
+fn check_target(method: &Method, target: &str, limits: &HeadLimits) -> Result<(), RequestFault> {
+    let visible = target.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'#' | b'\\'));
+    let shaped = target.starts_with('/') || (target == "*" && *method == Method::OPTIONS);
+    if visible && shaped && target.len() <= limits.target_bytes { Ok(()) } else { Err(RequestFault::Target) }
+}
+
+/// Keeps the two names of the credential in one place.
+pub(crate) fn credential_header(credential: Option<&HttpCredential>) -> Option<HttpCredentialHeader> {
+    credential.map(|credential| credential.header().clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outgoing(method: Method, target: &'static str, exact: Option<u64>) -> Result<Outgoing, RequestFault> {
+        let target = PathAndQuery::try_from(target).map_err(|_| RequestFault::Target)?;
+        Outgoing::new(method, target, HeaderMap::new(), &HeadLimits::default(), exact)
+    }
+
+    #[test]
+    fn tunnels_and_reflections_are_refused() {
+        assert_eq!(outgoing(Method::CONNECT, "/", Some(0)).err(), Some(RequestFault::Method));
+        assert_eq!(outgoing(Method::TRACE, "/", Some(0)).err(), Some(RequestFault::Method));
+        assert!(outgoing(Method::from_bytes(b"PROPFIND").expect("a method"), "/", Some(0)).is_ok());
+    }
+
+    #[test]
+    fn targets_are_absolute_paths_of_visible_ascii() {
+        assert!(outgoing(Method::GET, "/a%20b?c=d&e=%C3%A9", Some(0)).is_ok());
+        assert!(outgoing(Method::OPTIONS, "*", Some(0)).is_ok());
+        for target in ["*", "a", "/a b", "/a\\b", "/\u{e9}", "/a\r\nb", "/a\u{7f}"] {
+            assert_eq!(
+                outgoing(Method::GET, target, Some(0)).err(),
+                Some(RequestFault::Target),
+                "{target:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_declared_length_must_be_the_bodys() {
+        let with = |declared: &'static str, exact| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::CONTENT_LENGTH, HeaderValue::from_static(declared));
+            let target = PathAndQuery::from_static("/");
+            Outgoing::new(Method::POST, target, headers, &HeadLimits::default(), exact).map(|out| out.length)
+        };
+        assert_eq!(with("5", Some(5)), Ok(Some(5)));
+        assert_eq!(with("5", None), Ok(Some(5)), "kept, so that the body is not chunked");
+        assert_eq!(with("5", Some(6)), Err(RequestFault::ContentLength));
+    }
+
+    #[test]
+    fn a_credential_is_sensitive_and_has_no_copy() {
+        let value = credential_value(b"Bearer hush").expect("a header value");
+        assert!(value.is_sensitive());
+        assert_eq!(format!("{value:?}"), "Sensitive");
+        assert_eq!(credential_value(b"a\nb"), None);
+    }
+}

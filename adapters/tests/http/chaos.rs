@@ -1,0 +1,480 @@
+//! Hostile and broken origins. After each: the expected error, the origin sees the end of the connection, nothing is
+//! held any more.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::Method;
+use latent_adapters::http::{ConnectFault, HttpError, HttpErrorKind, ResponseFault};
+use latent_capabilities::{Effect, Kind, Which};
+use tokio::net::TcpSocket;
+
+use crate::support::origin::{Origin, nobody};
+use crate::support::{World, kind};
+
+const SHORT: Duration = Duration::from_millis(300);
+
+/// How an origin goes on after its bytes.
+#[derive(Clone, Copy)]
+enum Then {
+    /// Keeps the connection open until the other side closes it.
+    Hold,
+    /// Ends its direction.
+    Fin,
+    /// Resets.
+    Reset,
+}
+
+/// `GET /` at an origin that reads the request's head, writes `bytes` and goes on as told.
+async fn get(bytes: impl Into<Bytes>, then: Then) -> Result<(u16, Bytes), HttpError> {
+    let bytes = bytes.into();
+    let origin = Origin::play(move |mut peer, _| {
+        let bytes = bytes.clone();
+        async move {
+            peer.head().await;
+            peer.write(bytes).await;
+            match then {
+                Then::Hold => peer.closed().await,
+                Then::Fin => {
+                    peer.fin().await;
+                    peer.closed().await;
+                }
+                Then::Reset => peer.reset(),
+            }
+        }
+    })
+    .await;
+    let world = World::plain(origin.address);
+    let outcome = world.get_within(Duration::from_secs(2), "/").await;
+    assert_eq!(world.idle(), 0, "a doubtful connection is not kept");
+    world.assert_quiet();
+    origin.done().await;
+    outcome
+}
+
+async fn held(bytes: impl Into<Bytes>) -> HttpErrorKind {
+    kind(get(bytes, Then::Hold).await)
+}
+
+fn is_deadline(kind: HttpErrorKind) -> bool {
+    matches!(kind, HttpErrorKind::Library(error)
+        if matches!(error.kind(), Kind::Deadline(Which::Operation | Which::Session)))
+}
+
+#[tokio::test]
+async fn silence_after_accept_ends_at_the_deadline() {
+    let origin = Origin::play(|mut peer, _| async move { peer.closed().await }).await;
+    let world = World::plain(origin.address);
+    let started = Instant::now();
+    let error = world.get_within(SHORT, "/").await.expect_err("no answer");
+    assert!(is_deadline(error.kind()), "{error:?}");
+    assert_eq!((error.effect(), error.gateway_status()), (Effect::Uncertain, 504));
+    assert!((SHORT..SHORT * 2).contains(&started.elapsed()), "{:?}", started.elapsed());
+    world.assert_quiet();
+    origin.done().await;
+}
+
+#[tokio::test]
+async fn s46_a_head_byte_by_byte_ends_at_the_absolute_deadline() {
+    let origin = Origin::play(|mut peer, _| async move {
+        peer.head().await;
+        peer.trickle("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", SHORT / 3).await;
+        peer.closed().await;
+    })
+    .await;
+    let world = World::plain(origin.address);
+    let started = Instant::now();
+    let error = world.get_within(SHORT, "/").await.expect_err("too slow");
+    assert!(is_deadline(error.kind()), "{error:?}");
+    assert!(
+        (SHORT..SHORT + Duration::from_millis(250)).contains(&started.elapsed()),
+        "{:?}",
+        started.elapsed()
+    );
+    world.assert_quiet();
+    origin.done().await;
+}
+
+#[tokio::test]
+async fn s46_a_body_byte_by_byte_ends_at_the_absolute_deadline() {
+    let origin = Origin::play(|mut peer, _| async move {
+        peer.head().await;
+        peer.write("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n").await;
+        peer.trickle([b'x'; 100], SHORT / 3).await;
+        peer.closed().await;
+    })
+    .await;
+    let world = World::plain(origin.address);
+    let started = Instant::now();
+    let error = world.get_within(SHORT, "/").await.expect_err("too slow");
+    assert!(is_deadline(error.kind()), "{error:?}");
+    assert_eq!(error.effect(), Effect::Sent);
+    assert!(
+        (SHORT..SHORT + Duration::from_millis(250)).contains(&started.elapsed()),
+        "{:?}",
+        started.elapsed()
+    );
+    world.assert_quiet();
+    origin.done().await;
+}
+
+#[tokio::test]
+async fn reset_or_end_at_once() {
+    for reset in [true, false] {
+        let origin = Origin::play(move |peer, _| async move {
+            if reset {
+                peer.reset();
+            }
+        })
+        .await;
+        let world = World::plain(origin.address);
+        assert_eq!(kind(world.get("/").await), HttpErrorKind::Closed);
+        world.assert_quiet();
+        origin.done().await;
+    }
+}
+
+#[tokio::test]
+async fn reset_or_end_after_the_request() {
+    for reset in [true, false] {
+        let origin = Origin::play(move |mut peer, _| async move {
+            peer.head().await;
+            if reset {
+                peer.reset();
+            }
+        })
+        .await;
+        let world = World::plain(origin.address);
+        let started = Instant::now();
+        let error = world.get("/").await.expect_err("no answer");
+        assert_eq!((error.kind(), error.effect()), (HttpErrorKind::Closed, Effect::Uncertain));
+        assert!(started.elapsed() < Duration::from_millis(500), "s34: an error resolves what waits");
+        world.assert_quiet();
+        origin.done().await;
+    }
+}
+
+#[tokio::test]
+async fn s34_reset_or_end_inside_the_head() {
+    assert_eq!(kind(get("HTTP/1.1 200 OK\r\nContent-Le", Then::Reset).await), HttpErrorKind::Closed);
+    assert_eq!(kind(get("HTTP/1.1 200 OK\r\nContent-Le", Then::Fin).await), HttpErrorKind::Closed);
+}
+
+#[tokio::test]
+async fn s34_reset_or_end_inside_the_body() {
+    let bytes = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc";
+    assert!(matches!(kind(get(bytes, Then::Reset).await), HttpErrorKind::Truncated { .. }));
+    assert_eq!(kind(get(bytes, Then::Fin).await), HttpErrorKind::Truncated { received: 3 });
+    let bytes = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n";
+    assert_eq!(kind(get(bytes, Then::Fin).await), HttpErrorKind::Truncated { received: 3 });
+}
+
+#[tokio::test]
+async fn s60_half_close_after_a_complete_response() {
+    let (status, body) =
+        get("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc", Then::Fin).await.expect("complete");
+    assert_eq!((status, &body[..]), (200, &b"abc"[..]));
+}
+
+#[tokio::test]
+async fn data_after_the_promised_length() {
+    // The answer is whole, so it is an answer; what follows it makes the connection useless.
+    let (_, body) =
+        get("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabcdef", Then::Hold).await.expect("complete");
+    assert_eq!(&body[..], b"abc");
+    let twice = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\naHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nb";
+    let (_, body) = get(twice, Then::Hold).await.expect("complete");
+    assert_eq!(&body[..], b"a", "an unasked second response");
+}
+
+#[tokio::test]
+async fn length_too_long_for_the_body() {
+    let bytes = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc";
+    assert_eq!(kind(get(bytes, Then::Fin).await), HttpErrorKind::Truncated { received: 3 });
+}
+
+#[tokio::test]
+async fn contradictory_lengths() {
+    let length = HttpErrorKind::Response(ResponseFault::ContentLength);
+    let malformed = HttpErrorKind::Response(ResponseFault::Malformed);
+    assert_eq!(held("HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\nabc").await, length);
+    assert_eq!(held("HTTP/1.1 200 OK\r\nContent-Length: 3, 3\r\n\r\nabc").await, length);
+    assert_eq!(
+        held("HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd").await,
+        malformed
+    );
+    assert_eq!(held("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\nabc").await, malformed);
+    assert_eq!(held("HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\nabc").await, malformed);
+}
+
+#[tokio::test]
+async fn length_with_chunked_and_other_codings() {
+    let coding = HttpErrorKind::Response(ResponseFault::TransferEncoding);
+    let both =
+        "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
+    assert_eq!(held(both).await, coding);
+    assert_eq!(held("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nabc").await, coding);
+    assert_eq!(held("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n").await, coding);
+    assert_eq!(held("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n").await, coding);
+}
+
+#[tokio::test]
+async fn broken_chunks() {
+    let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let framing = HttpErrorKind::Response(ResponseFault::Framing);
+    for chunks in [
+        "ffffffffffffffffff\r\n",   // overflow
+        "12345678901234567890\r\n", // 20 digits
+        "zz\r\nabc\r\n",            // garbage
+        "-3\r\nabc\r\n",            // a sign
+        "3\nabc\r\n",               // half a line end
+        "3\r\nabcdef\r\n",          // longer than its size
+        "\r\n",                     // no size
+    ] {
+        assert_eq!(held(format!("{head}{chunks}")).await, framing, "{chunks:?}");
+    }
+    let unfinished = get(format!("{head}3\r\nabc"), Then::Fin).await;
+    assert_eq!(kind(unfinished), HttpErrorKind::Truncated { received: 3 }, "no line end");
+}
+
+#[tokio::test]
+async fn trailers_are_bounded() {
+    let start = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n";
+    let long = format!("{start}x-long: {}\r\n\r\n", "x".repeat(1 << 20));
+    assert_eq!(held(long).await, HttpErrorKind::Response(ResponseFault::Framing));
+    let many = format!("{start}{}\r\n", "x-a: 1\r\n".repeat(1000));
+    assert_eq!(held(many).await, HttpErrorKind::Response(ResponseFault::Framing));
+}
+
+#[tokio::test]
+async fn heads_are_bounded() {
+    let too_large = HttpErrorKind::Response(ResponseFault::HeadTooLarge);
+    assert_eq!(held(format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "x".repeat(1 << 20))).await, too_large);
+    assert_eq!(held(format!("HTTP/1.1 200 OK\r\n{}\r\n", "x-a: 1\r\n".repeat(10_000))).await, too_large);
+    assert_eq!(held(format!("HTTP/1.1 200 OK\r\n{}\r\n", "a:1\r\n".repeat(101))).await, too_large);
+}
+
+#[tokio::test]
+async fn a_storm_of_interim_responses_is_bounded() {
+    let many = HttpErrorKind::Response(ResponseFault::TooManyInterim);
+    assert_eq!(held("HTTP/1.1 100 Continue\r\n\r\n".repeat(17)).await, many);
+    let few = format!(
+        "{}HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok",
+        "HTTP/1.1 103 Hints\r\n\r\n".repeat(16)
+    );
+    let (status, body) = get(few, Then::Hold).await.expect("an answer");
+    assert_eq!((status, &body[..]), (200, &b"ok"[..]));
+}
+
+#[tokio::test]
+async fn close_right_after_the_promise_to_keep_alive() {
+    let bytes = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\nok";
+    let (status, _) = get(bytes, Then::Fin).await.expect("an answer");
+    assert_eq!(status, 200);
+}
+
+#[tokio::test]
+async fn bytes_before_the_status_line() {
+    let malformed = HttpErrorKind::Response(ResponseFault::Malformed);
+    assert_eq!(held("garbage HTTP/1.1 200 OK\r\n\r\n").await, malformed);
+    assert_eq!(held("\0HTTP/1.1 200 OK\r\n\r\n").await, malformed);
+    assert_eq!(held("HTTP/2.0 200 OK\r\n\r\n").await, malformed);
+    assert_eq!(held("HTTP/1.1\r\n\r\n").await, malformed);
+}
+
+#[tokio::test]
+async fn statuses_out_of_range() {
+    let status = HttpErrorKind::Response(ResponseFault::Status);
+    assert_eq!(
+        held("HTTP/1.1 000 Zero\r\nContent-Length: 0\r\n\r\n").await,
+        HttpErrorKind::Response(ResponseFault::Malformed)
+    );
+    assert_eq!(held("HTTP/1.1 999 What\r\nContent-Length: 0\r\n\r\n").await, status);
+    assert_eq!(held("HTTP/1.1 600 What\r\nContent-Length: 0\r\n\r\n").await, status);
+    let upgrade = HttpErrorKind::Response(ResponseFault::Upgrade);
+    assert_eq!(held("HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nraw").await, upgrade);
+}
+
+#[tokio::test]
+async fn folded_and_misshapen_header_lines() {
+    let malformed = HttpErrorKind::Response(ResponseFault::Malformed);
+    assert_eq!(held("HTTP/1.1 200 OK\r\nx: a\r\n b\r\nContent-Length: 0\r\n\r\n").await, malformed, "folded");
+    assert_eq!(
+        held("HTTP/1.1 200 OK\r\nContent-Length : 0\r\n\r\n").await,
+        malformed,
+        "space before the colon"
+    );
+    assert_eq!(held("HTTP/1.1 200 OK\r\nx(y): 0\r\n\r\n").await, malformed, "a bad name");
+    assert_eq!(held("HTTP/1.1 200 OK\r\nx: a\0b\r\n\r\n").await, malformed, "a bad value");
+    assert_eq!(held("HTTP/1.1 200 OK\r\nno-colon\r\n\r\n").await, malformed);
+    assert_eq!(
+        held("HTTP/1.1 200 OK\r\nConnection: content-length\r\nContent-Length: 0\r\n\r\n").await,
+        malformed
+    );
+}
+
+#[tokio::test]
+async fn a_body_one_byte_over_the_limit() {
+    let origin = Origin::play(|mut peer, _| async move {
+        peer.head().await;
+        peer.write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").await;
+        peer.write(format!("401\r\n{}\r\n0\r\n\r\n", "x".repeat(1025))).await;
+        peer.closed().await;
+    })
+    .await;
+    let world = World::with(origin.address, |config| config.body.response_bytes = 1024);
+    let error = world.get("/").await.expect_err("over the limit");
+    assert_eq!((error.kind(), error.effect()), (HttpErrorKind::ResponseTooLarge, Effect::Sent));
+    world.assert_quiet();
+    origin.done().await;
+}
+
+#[tokio::test]
+async fn a_closed_port() {
+    let world = World::plain(nobody());
+    let error = world.get("/").await.expect_err("refused");
+    assert_eq!(error.kind(), HttpErrorKind::Connect(ConnectFault::Refused));
+    assert_eq!((error.effect(), error.gateway_status()), (Effect::NotSent, 502));
+    let error = world.get("/").await.expect_err("in backoff");
+    assert!(
+        matches!(error.kind(), HttpErrorKind::Library(error) if matches!(error.kind(), Kind::Backoff { .. }))
+    );
+    assert!(error.retry_after().is_some_and(|wait| !wait.is_zero()));
+    assert_eq!((error.effect(), error.gateway_status()), (Effect::NotSent, 503));
+    world.assert_quiet();
+}
+
+#[tokio::test]
+async fn an_origin_that_restarts_is_found_again() {
+    let origin = Origin::play(|mut peer, _| async move {
+        peer.head().await;
+        peer.answer("old").await;
+    })
+    .await;
+    let address = origin.address;
+    let world = World::plain(address);
+    assert_eq!(&world.get("/").await.expect("an answer").1[..], b"old");
+    origin.done().await;
+    drop(origin);
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert_eq!(kind(world.get("/").await), HttpErrorKind::Connect(ConnectFault::Refused));
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.set_reuseaddr(true).expect("a socket option");
+    socket.bind(address).expect("the old port");
+    let origin = Origin::play_on(socket.listen(16).expect("a listener"), |mut peer, _| async move {
+        peer.head().await;
+        peer.answer("new").await;
+        peer.closed().await;
+    });
+    let back = loop {
+        match world.get("/").await {
+            Ok((_, body)) => break body,
+            Err(error) => tokio::time::sleep(error.retry_after().expect("backoff")).await,
+        }
+    };
+    assert_eq!(&back[..], b"new");
+    world.assert_quiet();
+    origin.done().await;
+}
+
+#[tokio::test]
+async fn a_full_accept_queue_ends_at_the_deadline() {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
+    let listener = socket.listen(1).expect("a listener");
+    let address = listener.local_addr().expect("an address");
+    // Fills the queue; the kernel then drops what else knocks.
+    let mut waiting = Vec::new();
+    while let Ok(Ok(stream)) =
+        tokio::time::timeout(Duration::from_millis(100), tokio::net::TcpStream::connect(address)).await
+    {
+        waiting.push(stream);
+    }
+    let world = World::plain(address);
+    let started = Instant::now();
+    let error = world.get_within(SHORT, "/").await.expect_err("nobody accepts");
+    assert!(is_deadline(error.kind()), "{error:?}");
+    assert_eq!(error.effect(), Effect::NotSent);
+    assert!(started.elapsed() < SHORT * 2);
+    world.assert_quiet();
+}
+
+#[tokio::test]
+async fn an_upload_that_is_never_read_ends_at_the_deadline() {
+    let origin = Origin::play(|mut peer, _| async move {
+        tokio::time::sleep(SHORT * 2).await;
+        peer.closed().await;
+    })
+    .await;
+    let world = World::plain(origin.address);
+    let session = world.session(SHORT);
+    let request =
+        latent_adapters::http::HttpRequest::new(Method::POST, http::uri::PathAndQuery::from_static("/"));
+    let body = http_body_util::Full::new(Bytes::from(vec![7; 15 << 20]));
+    let error = world.provider.open(&session, request, body).await.expect_err("not read");
+    assert!(is_deadline(error.kind()), "{error:?}");
+    assert_eq!(error.effect(), Effect::Uncertain);
+    drop(session);
+    world.assert_quiet();
+    origin.done().await;
+}
+
+#[tokio::test]
+async fn s36_a_response_before_the_request_is_sent_stops_the_upload() {
+    for closes in [false, true] {
+        let origin = Origin::play(move |mut peer, _| async move {
+            peer.head().await;
+            peer.write("HTTP/1.1 413 Too Large\r\nContent-Length: 4\r\n\r\nstop").await;
+            if !closes {
+                peer.closed().await;
+            }
+        })
+        .await;
+        let world = World::plain(origin.address);
+        let (status, body) = world.with_body(Method::POST, vec![7; 15 << 20]).await.expect("an early answer");
+        assert_eq!((status, &body[..]), (413, &b"stop"[..]), "closes: {closes}");
+        assert_eq!(world.idle(), 0, "its connection is not kept");
+        world.assert_quiet();
+        origin.done().await;
+    }
+}
+
+#[tokio::test]
+async fn a_connection_kept_open_after_the_last_chunk_is_used_again() {
+    let origin = Origin::play(|mut peer, _| async move {
+        for _ in 0..3 {
+            peer.head().await;
+            peer.write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n").await;
+        }
+        peer.closed().await;
+    })
+    .await;
+    let world = World::plain(origin.address);
+    for _ in 0..3 {
+        assert_eq!(&world.get("/").await.expect("an answer").1[..], b"ok");
+        assert_eq!(world.idle(), 1);
+    }
+    assert_eq!(origin.accepted(), 1);
+    world.assert_quiet();
+    origin.done().await;
+}
+
+#[tokio::test]
+async fn good_and_bad_by_turns_on_one_socket() {
+    let origin = Origin::play(|mut peer, _| async move {
+        peer.head().await;
+        peer.answer("good").await;
+        peer.head().await;
+        peer.write("HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\nbad").await;
+        peer.closed().await;
+    })
+    .await;
+    let world = World::plain(origin.address);
+    for round in 1..=5 {
+        assert_eq!(&world.get("/").await.expect("a good answer").1[..], b"good");
+        assert_eq!(kind(world.get("/").await), HttpErrorKind::Response(ResponseFault::Malformed));
+        assert_eq!((world.idle(), origin.accepted()), (0, round));
+    }
+    world.assert_quiet();
+    origin.done().await;
+}

@@ -1,0 +1,10 @@
+//! The HTTP adapter against origins that follow a script, byte by byte.
+
+mod support;
+
+mod cancel;
+mod chaos;
+mod dns;
+mod reuse;
+mod stream;
+mod tls;
