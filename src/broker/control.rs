@@ -409,7 +409,8 @@ fn charge(ground: &Ground, bytes: u64) -> Result<(), Error> {
 
 /// What of `bytes` the prepaid cost of one unit does not cover.
 pub(crate) fn beyond_prepaid(dimension: Dimension, bytes: u64) -> u64 {
-    bytes.checked_sub(fixed_cost(dimension)).unwrap_or(0)
+    let prepaid = fixed_cost(dimension);
+    if bytes > prepaid { bytes - prepaid } else { 0 }
 }
 
 fn open_tenant(ground: &Ground, number: u16, limits: RequestLimits) {
@@ -446,34 +447,4 @@ pub(crate) fn stop_waiters(ground: &Ground, provider: u16, tag: u32) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_are_the_lowest_free_ones_and_bounded() {
-        let mut numbers = Numbers::new();
-        for (expected, name) in [(0, "a"), (1, "b"), (2, "c")] {
-            let number = numbers.free(3).expect("there is room");
-            assert_eq!(number, expected);
-            numbers.give(number, name, ());
-        }
-        assert_eq!(numbers.free(3), None);
-        assert_eq!(numbers.take(1), Some(()));
-        assert_eq!(numbers.find("b"), None);
-        assert_eq!(numbers.free(3), Some(1));
-        assert_eq!(numbers.numbers().collect::<Vec<_>>(), [0, 2]);
-        assert_eq!(numbers.find("c"), Some(2));
-    }
-
-    #[test]
-    fn tags_are_never_given_twice_and_end_in_a_refusal() {
-        let mut control = Control::new();
-        assert_eq!(control.next_tag(), Ok(1));
-        assert_eq!(control.next_tag(), Ok(2));
-        control.last_tag = u32::MAX - 1;
-        assert_eq!(control.next_tag(), Ok(u32::MAX));
-        for _ in 0..2 {
-            assert_eq!(control.next_tag(), Err(Error::denied(Denied::TagsExhausted)));
-        }
-    }
-}
+mod tests;

@@ -146,7 +146,7 @@ pub(crate) struct Binding {
     capability: &'static Capability,
     pub(crate) terms: Terms,
     /// Keeps the epoch (PL2).
-    reference: ProviderRef,
+    _keeps: ProviderRef,
 }
 
 impl Binding {
@@ -158,7 +158,7 @@ impl Binding {
             pooled: reference.logical().kind() == Kind::Pooled,
             capability,
             terms,
-            reference,
+            _keeps: reference,
         }
     }
 

@@ -12,7 +12,6 @@ use crate::account::dimension::Dimension;
 use crate::account::scope::Scope;
 use crate::broker::call::{self, ProviderCall};
 use crate::broker::capability::Operation;
-use crate::broker::dispatch::{self, Accepted};
 use crate::broker::error::{Denied, Error, Invalid, StopCause, Which};
 use crate::broker::ground::{GroundAnchor, SessionLease};
 use crate::broker::ledger::{Budget, Cost, UNLIMITED};
@@ -268,11 +267,6 @@ impl CapabilitySession {
     #[must_use]
     pub fn remaining(&self, budget: Budget) -> u64 {
         self.lease.budgets[budget.at()].load(order::COUNT)
-    }
-
-    /// What [`dispatch`](Self::dispatch) does, for a caller that starts at once and holds the session anyway.
-    pub(crate) fn authorize(&self, operation: Operation, cost: &Cost) -> Result<Accepted, Error> {
-        dispatch::authorize(&self.lease, operation, cost)
     }
 }
 

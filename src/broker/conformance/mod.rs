@@ -8,6 +8,7 @@ mod identity;
 mod ledger;
 mod lifetime;
 mod limits;
+mod races;
 
 use std::time::Duration;
 

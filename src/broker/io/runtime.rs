@@ -6,6 +6,7 @@ use crate::broker::ground::{GroundAnchor, IoGround};
 use crate::broker::io::admission::{Asked, IoAdmission, IoReady, admit};
 use crate::broker::io::snapshot::IoSnapshot;
 use crate::broker::limits::{IO_COSTS, IoLimits};
+use crate::broker::plan::PlanCore;
 use crate::broker::session::CapabilitySession;
 use crate::mem::blocks::Blocks;
 use crate::queue::operation::Cause;
@@ -117,6 +118,8 @@ impl IoRuntime {
         if !self.handle.anchor.holds(session.lease()) {
             return Err(Error::denied(Denied::ForeignSession));
         }
+        // Policy and publication are asked here and again at dispatch.
+        PlanCore::of(session.lease()).admits()?;
         let queue_age = self.io().limits.queue_wait;
         admit(session.lease(), Asked { request: None, until, queue_age, now })
     }
