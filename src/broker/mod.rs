@@ -4,6 +4,7 @@
 //! * A [`CapabilitySession`] is one activation under a plan: a deadline, cumulative budgets, a call limit, a stop.
 //! * [`CapabilitySession::dispatch`] asks policy, publication and provider *now* and yields an affine
 //!   [`ProviderCall`]; [`io`] and [`pools`] turn it into a running operation.
+#[allow(clippy::module_inception, reason = "the file is about the type of this name")]
 mod broker;
 mod call;
 mod capability;
@@ -30,6 +31,7 @@ mod conformance;
 pub use broker::{Broker, Provider, ProviderSpec};
 pub use call::ProviderCall;
 pub use capability::{Capability, NAME_MAX, OPERATIONS_MAX, Operation};
+pub use crate::account::scope::Scope;
 pub use error::*;
 pub use limits::*;
 pub use ledger::{Budget, Cost};
