@@ -2,7 +2,7 @@
 
 use bytes::Buf;
 use http::{HeaderMap, StatusCode};
-use latent_capabilities::{IoBuffer, IoCall};
+use latent_capabilities::broker::io::{IoBuffer, IoCall};
 
 use super::download::{Download, Piece};
 use super::error::{HttpError, HttpErrorKind};

@@ -10,7 +10,7 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
-use latent_capabilities::Resource;
+use latent_capabilities::broker::pools::Resource;
 
 use super::config::{BodyLimits, HeadLimits};
 use super::error::{HttpErrorKind, ResponseFault};

@@ -7,7 +7,8 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http_body::Body;
 use hyper::body::Incoming;
-use latent_capabilities::{Effect, Exchange, PooledConnection};
+use latent_capabilities::broker::Effect;
+use latent_capabilities::broker::pools::{Exchange, PooledConnection};
 
 use super::connection::{HttpConnection, body_failure};
 use super::error::{HttpError, HttpErrorKind};

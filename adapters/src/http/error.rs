@@ -4,7 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use latent_capabilities::{Effect, Error, Kind, Which};
+use latent_capabilities::broker::{Effect, Error, Kind, Which};
 
 /// Why a request failed, and what that says about its effect at the origin.
 ///

@@ -8,7 +8,8 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use http_body::Body;
 use hyper::body::Incoming;
-use latent_capabilities::{IoCall, PooledConnection};
+use latent_capabilities::broker::io::IoCall;
+use latent_capabilities::broker::pools::PooledConnection;
 
 use super::config::HeadLimits;
 use super::connection::{HttpConnection, Interim, head_failure};

@@ -16,10 +16,10 @@
 //!
 //! ```no_run
 //! use latent_adapters::http::{HttpProvider, HttpProviderConfig, HttpRequest, OriginConfig};
-//! # async fn example(pools: latent_capabilities::ProviderPools, session: latent_capabilities::CapabilitySession)
+//! # async fn example(pools: latent_capabilities::broker::pools::ProviderPools, session: latent_capabilities::broker::CapabilitySession)
 //! # -> Result<(), latent_adapters::http::HttpError> {
 //! let config = HttpProviderConfig::new("orders", 1).origin(OriginConfig::new("https://orders.example.org"));
-//! let orders = HttpProvider::install(&pools, config, latent_capabilities::Epoch::NONE)?;
+//! let orders = HttpProvider::install(&pools, config, latent_capabilities::broker::pools::Epoch::NONE)?;
 //! let answer = orders.send(&session, HttpRequest::get("/health"), b"").await?;
 //! println!("{} {:?}", answer.status, answer.bytes());
 //! # Ok(()) }

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::HeaderValue;
 use http_body::Body;
-use latent_capabilities::{
-    Acquired, Budget, Capability, CapabilitySession, Cost, Epoch, InstalledProvider, IoBuffer, IoCall,
-    OriginSlot, PoolCall, PooledConnection, ProviderClient, ProviderPools, ProviderSetup, StreamBudget,
-    TransferOptions, TransferWait,
+use latent_capabilities::broker::io::{IoBuffer, IoCall, TransferOptions, TransferWait};
+use latent_capabilities::broker::pools::{
+    Acquired, Epoch, InstalledProvider, OriginSlot, PoolCall, PooledConnection, ProviderClient,
+    ProviderPools, ProviderSetup,
 };
+use latent_capabilities::broker::{Budget, Capability, CapabilitySession, Cost, StreamBudget};
 
 use super::buffered::BufferedResponse;
 use super::config::{self, HttpProviderConfig};
@@ -57,7 +58,7 @@ struct Slot {
 
 /// What a call waits in before it is dispatched.
 struct Ready {
-    ready: latent_capabilities::PoolReady,
+    ready: latent_capabilities::broker::pools::PoolReady,
     input: Option<IoBuffer>,
 }
 
@@ -205,7 +206,10 @@ impl HttpProvider {
         let (slot, wait, deadline) = (inner.slot(request.origin)?, request.wait, request.deadline);
         let outgoing = inner.outgoing(request, Some(body.len() as u64))?;
         let maximum = limits.buffered_response_bytes;
-        let cost = Cost::new().charge(Budget::OutboundRequests, 1).maximum_output(maximum as u64);
+        let cost = Cost::new()
+            .charge(Budget::OutboundRequests, 1)
+            .input(body.len() as u64)
+            .maximum_output(maximum as u64);
         let Ready { ready, mut input } = inner.admit(slot, session, wait, deadline, body.len()).await?;
         if let Some(input) = &mut input {
             input.spare_mut(body.len())?.copy_from_slice(body);
@@ -226,7 +230,7 @@ impl HttpProvider {
 impl Inner {
     fn slot(&self, origin: OriginSlot) -> Result<&Slot, HttpError> {
         let refused = HttpError::unsent(HttpErrorKind::Request(RequestFault::Origin));
-        self.origins.get(usize::from(origin.index())).ok_or(refused)
+        self.origins.get(usize::from(origin.number())).ok_or(refused)
     }
 
     fn outgoing(&self, request: HttpRequest, exact: Option<u64>) -> Result<Outgoing, HttpError> {
@@ -244,18 +248,20 @@ impl Inner {
         deadline: Option<latent_capabilities::Deadline>,
         input: usize,
     ) -> Result<Ready, HttpError> {
-        let stage = |buffer: Result<IoBuffer, latent_capabilities::Error>| {
+        let stage = |buffer: Result<IoBuffer, latent_capabilities::broker::Error>| {
             buffer.map_err(|error| HttpError::unsent(super::upload::too_large(error)))
         };
+        let deadline = deadline.map(|deadline| deadline.narrow(session.deadline()));
         if !wait {
-            let ready = self.pools.admit_now(&slot.client, session)?;
+            let ready = match deadline {
+                Some(deadline) => self.pools.admit_now_until(&slot.client, session, deadline)?,
+                None => self.pools.admit_now(&slot.client, session)?,
+            };
             let input = if input == 0 { None } else { Some(stage(ready.input(input, 0))?) };
             return Ok(Ready { ready, input });
         }
         let admission = match deadline {
-            Some(deadline) => {
-                self.pools.admit_until(&slot.client, session, deadline.narrow(session.deadline()))?
-            }
+            Some(deadline) => self.pools.admit_until(&slot.client, session, deadline)?,
             None => self.pools.admit(&slot.client, session)?,
         };
         let input = if input == 0 { None } else { Some(stage(admission.input(input, 0))?) };

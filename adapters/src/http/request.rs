@@ -3,7 +3,8 @@
 use http::header::{self, HeaderMap, HeaderValue};
 use http::uri::PathAndQuery;
 use http::{Method, Request, Uri, Version};
-use latent_capabilities::{Deadline, OriginSlot};
+use latent_capabilities::Deadline;
+use latent_capabilities::broker::pools::OriginSlot;
 
 use super::config::{HeadLimits, HttpCredential};
 use super::error::RequestFault;

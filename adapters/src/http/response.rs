@@ -8,7 +8,9 @@ use bytes::{Buf, Bytes};
 use http::header::{self, HeaderMap, HeaderValue};
 use http::{StatusCode, Version};
 use http_body::{Body, Frame, SizeHint};
-use latent_capabilities::{Error, IoMemory, IoTransfer, Kind, PoolCall, StopWatch, TransferWait};
+use latent_capabilities::broker::io::{IoMemory, IoTransfer, StopWatch, TransferWait};
+use latent_capabilities::broker::pools::PoolCall;
+use latent_capabilities::broker::{Error, Kind};
 use pin_project_lite::pin_project;
 
 use super::download::{Download, Piece};

@@ -8,7 +8,8 @@ use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
-use latent_capabilities::{Effect, Error, IoTransfer, Kind, TransferWait};
+use latent_capabilities::broker::io::{IoTransfer, TransferWait};
+use latent_capabilities::broker::{Effect, Error, Kind};
 
 use super::error::HttpErrorKind;
 

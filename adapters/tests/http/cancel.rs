@@ -10,7 +10,7 @@ use http::Method;
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Empty};
 use latent_adapters::http::{HttpErrorKind, HttpRequest};
-use latent_capabilities::Kind;
+use latent_capabilities::broker::Kind;
 use tokio::net::UdpSocket;
 
 use crate::support::origin::Origin;

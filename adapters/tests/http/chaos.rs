@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::Method;
 use latent_adapters::http::{ConnectFault, HttpError, HttpErrorKind, ResponseFault};
-use latent_capabilities::{Effect, Kind, Which};
+use latent_capabilities::broker::{Effect, Kind, Which};
 use tokio::net::TcpSocket;
 
 use crate::support::origin::{Origin, nobody};

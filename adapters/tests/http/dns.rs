@@ -9,7 +9,7 @@ use hickory_proto::op::{Message, OpCode, ResponseCode};
 use hickory_proto::rr::rdata::{A, AAAA};
 use hickory_proto::rr::{RData, Record, RecordType};
 use latent_adapters::http::{HttpErrorKind, HttpProviderConfig, OriginConfig, ResolveFault};
-use latent_capabilities::PoolLimits;
+use latent_capabilities::broker::PoolLimits;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::task::JoinSet;
@@ -277,7 +277,7 @@ async fn s38_a_resolver_that_never_answers_costs_no_thread_and_no_extra_time() {
         requests.spawn(async move {
             let session = world.session(Duration::from_millis(500));
             let mut request = latent_adapters::http::HttpRequest::get("/");
-            request.origin = latent_capabilities::OriginSlot::new(number % 8);
+            request.origin = latent_capabilities::broker::pools::OriginSlot::new(number % 8);
             let started = Instant::now();
             let outcome = world.provider.open(&session, request, http_body_util::Empty::new()).await;
             (outcome.expect_err("no answer"), started.elapsed())

@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::Method;
 use http_body_util::{BodyExt, Empty};
 use latent_adapters::http::{HttpErrorKind, HttpRequest};
-use latent_capabilities::Effect;
+use latent_capabilities::broker::Effect;
 use tokio::task::JoinSet;
 
 use crate::support::origin::Origin;

@@ -12,7 +12,7 @@ use http::{HeaderMap, Method};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Empty};
 use latent_adapters::http::{HttpCredential, HttpErrorKind, HttpRequest, RequestFault};
-use latent_capabilities::Effect;
+use latent_capabilities::broker::Effect;
 use tokio::sync::mpsc;
 
 use crate::support::origin::Origin;
@@ -414,7 +414,7 @@ async fn a_request_that_breaks_a_rule_costs_nothing() {
     );
     assert_eq!(error.gateway_status(), 400);
     let mut request = HttpRequest::get("/");
-    request.origin = latent_capabilities::OriginSlot::new(1);
+    request.origin = latent_capabilities::broker::pools::OriginSlot::new(1);
     let error = world.provider.open(&session, request, Empty::new()).await.expect_err("refused");
     assert_eq!(error.kind(), HttpErrorKind::Request(RequestFault::Origin));
     drop(session);

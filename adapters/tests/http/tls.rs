@@ -164,7 +164,10 @@ async fn certificates_are_checked_against_roots_and_name() {
         let world = world(&origin, roots, name);
         let error = world.get("/").await.expect_err("not trusted");
         assert_eq!(error.kind(), certificate);
-        assert_eq!((error.effect(), error.gateway_status()), (latent_capabilities::Effect::NotSent, 502));
+        assert_eq!(
+            (error.effect(), error.gateway_status()),
+            (latent_capabilities::broker::Effect::NotSent, 502)
+        );
         world.assert_quiet();
         origin.done().await;
     }

@@ -11,9 +11,11 @@ use http_body_util::{BodyExt, Empty, Full};
 use latent_adapters::http::{
     HTTP, HttpError, HttpErrorKind, HttpProvider, HttpProviderConfig, HttpRequest, HttpResponse, OriginConfig,
 };
-use latent_capabilities::{
-    Activation, Broker, BrokerLimits, CapabilitySession, Deadline, Epoch, IoLimits, IoRuntime, Plan,
-    PlanSpec, PoolLimits, ProviderPools,
+use latent_capabilities::Deadline;
+use latent_capabilities::broker::io::IoRuntime;
+use latent_capabilities::broker::pools::{Epoch, ProviderPools};
+use latent_capabilities::broker::{
+    Activation, Broker, BrokerLimits, CapabilitySession, IoLimits, Plan, PlanSpec, PoolLimits,
 };
 
 /// Longer than anything that is expected to happen takes.
@@ -96,7 +98,7 @@ impl World {
         self.provider.close_idle();
         assert!(self.io.snapshot().is_zero(), "{:?}", self.io.snapshot());
         let pools = self.pools.snapshot();
-        assert!(pools.is_zero(), "{pools:?}");
+        assert!(pools.is_idle() && pools.connections == 0, "{pools:?}");
     }
 
     /// Connections that are parked.
@@ -109,7 +111,10 @@ impl World {
         let quiet = async {
             loop {
                 self.provider.close_idle();
-                if self.io.snapshot().is_zero() && self.pools.snapshot().is_zero() {
+                if self.io.snapshot().is_zero()
+                    && self.pools.snapshot().is_idle()
+                    && self.pools.snapshot().connections == 0
+                {
                     return;
                 }
                 tokio::time::sleep(Duration::from_millis(2)).await;
