@@ -1,1 +1,265 @@
-//! Package of measurements.
+//! What the counting benches stand on: nodes that are warm and in a known state, and nothing that allocates by itself.
+//!
+//! `benches/hot.rs` counts the instructions of one operation each; `check.sh` compares them with `figures.txt`.
+
+use std::fmt::Debug;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use latent_capabilities::Deadline;
+use latent_capabilities::broker::io::{IoBuffer, IoRuntime, IoStreamReader, IoStreamWriter};
+use latent_capabilities::broker::pools::{
+    Epoch, Exchange, InstalledProvider, OriginSlot, PoolCall, PoolWait, ProviderClient, ProviderPools,
+    ProviderSetup, Resource,
+};
+use latent_capabilities::broker::{
+    Activation, Broker, BrokerLimits, Capability, CapabilitySession, Cost, IoLimits, Operation, Plan,
+    PlanSpec, PoolLimits,
+};
+use tokio::runtime::Runtime;
+
+/// What the benches call.
+pub static BYTES: Capability = Capability::new("latent:perf/bytes", &["send"]);
+
+/// Its one operation.
+pub const SEND: Operation = BYTES.operation(0);
+
+/// Bytes of one chunk.
+pub const CHUNK: usize = 4096;
+
+/// A connection that is nothing: the pool's own work is all there is to count.
+#[derive(Debug)]
+pub struct Nothing;
+
+impl Resource for Nothing {
+    fn is_reusable(&mut self) -> bool {
+        true
+    }
+}
+
+/// A provider with its one client.
+#[derive(Debug)]
+pub struct Provider {
+    /// The epoch.
+    pub installed: InstalledProvider,
+    /// The client of its first origin.
+    pub client: ProviderClient<Nothing>,
+}
+
+/// A node with two providers, `fast` and `slow`, and one session of a first tenant.
+///
+/// The executor of its control task is never driven: nothing but the bench runs.
+#[derive(Debug)]
+pub struct Node {
+    /// The first tenant's session. Fields are dropped in this order.
+    pub session: CapabilitySession,
+    /// The provider that answers.
+    pub fast: Provider,
+    /// The provider that does not.
+    pub slow: Provider,
+    /// The pools.
+    pub pools: ProviderPools,
+    /// The runtime.
+    pub io: IoRuntime,
+    /// The broker.
+    pub broker: Broker,
+    _executor: Runtime,
+}
+
+/// Unwraps; a bench that cannot be prepared has nothing to count.
+///
+/// # Panics
+///
+/// On an error.
+#[track_caller]
+pub fn must<T, E: Debug>(result: Result<T, E>) -> T {
+    result.unwrap_or_else(|error| panic!("the bench cannot be prepared: {error:?}"))
+}
+
+/// Polls a future of the library once.
+pub fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+impl Node {
+    /// A node with every limit at its ceiling but `running_per_provider`.
+    pub fn new(running_per_provider: u32) -> Self {
+        let executor = must(tokio::runtime::Builder::new_current_thread().enable_time().build());
+        let broker = must(Broker::new(BrokerLimits::ceilings()));
+        let io = must(IoRuntime::new(&broker, IoLimits::ceilings()));
+        let limits = PoolLimits { running_per_provider, ..PoolLimits::ceilings() };
+        let pools = must(ProviderPools::new(&broker, &io, executor.handle().clone(), limits));
+        let provider = |name| {
+            let installed = must(pools.install(ProviderSetup::new(name, "perf"), Epoch::NONE));
+            let client = must(pools.client(&installed, OriginSlot::new(0)));
+            Provider { installed, client }
+        };
+        let (fast, slow) = (provider("fast"), provider("slow"));
+        let plan = plan(&broker, "first", &fast);
+        let session = must(broker.open(&plan, until_later()));
+        Self { session, fast, slow, pools, io, broker, _executor: executor }
+    }
+
+    /// The same after one call of each kind, so that nothing is counted that happens only once.
+    pub fn warm() -> Self {
+        let node = Self::new(PoolLimits::ceilings().running_per_provider);
+        for _ in 0..3 {
+            drop(node.call());
+            let call = node.call();
+            must(
+                must(must(node.fast.client.reserve_connection(&call)).connected(Nothing))
+                    .park(Exchange::complete()),
+            );
+            let mut chunk = must(call.io().buffer(CHUNK, 0));
+            fill(&mut chunk);
+            drop(must(chunk.retain()));
+            let call = node.call();
+            drop(must(node.fast.client.checkout(&call)));
+            let open = must(node.fast.client.reserve_connection(&call));
+            must(must(open.connected(Nothing)).park(Exchange::complete()));
+        }
+        node
+    }
+
+    /// A running call of the first session to the fast provider.
+    pub fn call(&self) -> PoolCall {
+        let ready = must(self.pools.admit_now(&self.fast.client, &self.session));
+        must(ready.dispatch(SEND, Cost::new()))
+    }
+}
+
+/// An activation that ends long after the bench.
+pub fn until_later() -> Activation {
+    Activation::until(must(Deadline::after(Duration::from_secs(3600))))
+}
+
+/// A plan of `tenant` for one provider.
+pub fn plan(broker: &Broker, tenant: &str, provider: &Provider) -> Plan {
+    must(broker.seal(PlanSpec::new(tenant, "perf").bind(&BYTES, &provider.installed.reference())))
+}
+
+/// Fills a buffer with a chunk.
+pub fn fill(buffer: &mut IoBuffer) {
+    must(buffer.spare_mut(CHUNK)).fill(7);
+    must(buffer.advance_written(CHUNK));
+}
+
+/// A running call that holds the only running unit of its provider, and others that wait for it.
+#[derive(Debug)]
+pub struct Queue {
+    /// The call that runs; taken out by the bench.
+    pub running: Option<PoolCall>,
+    /// In the order of their turns.
+    pub waiting: Vec<Pin<Box<PoolWait>>>,
+    sessions: Vec<CapabilitySession>,
+    /// What they stand on.
+    pub node: Node,
+}
+
+impl Queue {
+    /// `waiters` requests of the first tenant wait behind one that runs.
+    pub fn of_one_tenant(waiters: usize) -> Self {
+        Self::behind(Node::new(1), waiters)
+    }
+
+    /// Two requests wait for the fast provider, and one of each of `tenants` tenants for the slow one, which stalls.
+    pub fn beside_blocked(tenants: usize) -> Self {
+        let node = Node::new(1);
+        let mut sessions = Vec::new();
+        let mut waiting = Vec::new();
+        let mut stalled = None;
+        for tenant in 0..=tenants {
+            let plan = plan(&node.broker, &format!("blocked-{tenant}"), &node.slow);
+            let session = must(node.broker.open(&plan, until_later()));
+            if stalled.is_none() {
+                let ready = must(node.pools.admit_now(&node.slow.client, &session));
+                stalled = Some(must(ready.dispatch(SEND, Cost::new())));
+            } else {
+                let mut wait = Box::pin(must(node.pools.admit(&node.slow.client, &session)).wait());
+                assert!(poll(wait.as_mut()).is_pending(), "the slow provider stalls");
+                waiting.push(wait);
+            }
+            sessions.push(session);
+        }
+        // Both stay as they are until the process ends.
+        std::mem::forget((stalled, waiting));
+        let mut queue = Self::behind(node, 2);
+        queue.sessions.append(&mut sessions);
+        queue
+    }
+
+    fn behind(node: Node, waiters: usize) -> Self {
+        let per_session = BrokerLimits::ceilings().calls_per_session as usize - 1;
+        let plan = plan(&node.broker, "first", &node.fast);
+        let sessions: Vec<_> =
+            (0..=waiters / per_session).map(|_| must(node.broker.open(&plan, until_later()))).collect();
+        let running = Some(node.call());
+        // Three more than asked for: they are granted here, so that the line is warm.
+        let waiting = (0..waiters + 3)
+            .map(|number| {
+                let session = if number < 3 { &node.session } else { &sessions[(number - 3) / per_session] };
+                let mut wait = Box::pin(must(node.pools.admit(&node.fast.client, session)).wait());
+                assert!(poll(wait.as_mut()).is_pending(), "the provider's running unit is taken");
+                wait
+            })
+            .collect();
+        let mut queue = Self { running, waiting, sessions, node };
+        for _ in 0..3 {
+            drop(queue.running.take());
+            queue.start_next();
+        }
+        queue
+    }
+
+    /// Starts the request whose turn has come.
+    pub fn start_next(&mut self) {
+        let mut next = self.waiting.remove(0);
+        match poll(next.as_mut()) {
+            Poll::Ready(ready) => self.running = Some(must(must(ready).dispatch(SEND, Cost::new()))),
+            Poll::Pending => panic!("the release granted nobody"),
+        }
+    }
+}
+
+/// A call with a stream, both ends, and a filled chunk.
+#[derive(Debug)]
+pub struct Stream {
+    /// The writing end.
+    pub writer: IoStreamWriter,
+    /// The reading end.
+    pub reader: IoStreamReader,
+    /// What is written; there again when it was read.
+    pub chunk: Option<IoBuffer>,
+    /// The call.
+    pub call: PoolCall,
+    /// What it stands on.
+    pub node: Node,
+}
+
+impl Stream {
+    /// A stream that has carried a few chunks.
+    pub fn warm() -> Self {
+        let node = Node::warm();
+        let call = node.call();
+        let (writer, reader) = must(call.io().stream(8));
+        let mut buffer = must(call.io().buffer(CHUNK, 0));
+        fill(&mut buffer);
+        let mut stream = Self { writer, reader, chunk: Some(must(buffer.retain())), call, node };
+        for _ in 0..20 {
+            stream.pass();
+        }
+        stream
+    }
+
+    /// Writes the chunk and reads it back.
+    pub fn pass(&mut self) {
+        if let Some(chunk) = self.chunk.take() {
+            assert!(self.writer.try_write(chunk).is_ok(), "the ring has room");
+        }
+        if let Poll::Ready(Ok(chunk)) = self.reader.try_read() {
+            self.chunk = chunk;
+        }
+        assert!(self.chunk.is_some(), "what was written can be read");
+    }
+}
