@@ -82,11 +82,16 @@ fn unsafe_code_lives_in_mem_only() {
 }
 
 #[test]
-fn every_reason_for_unsafe_code_names_an_invariant_of_its_file() {
+fn every_reason_for_unsafe_code_names_an_invariant() {
+    let library = library();
+    let memory = || library.iter().filter(|file| file.name.starts_with("src/mem/"));
+    // An arena is written in several files and cites the park cell, so the heads of the whole folder count.
+    let heads = memory().flat_map(|file| {
+        file.text.lines().take_while(|line| line.starts_with("//!") || line.trim().is_empty())
+    });
+    let defined: BTreeSet<String> = heads.flat_map(invariants).collect();
     let mut findings = Vec::new();
-    for file in library().iter().filter(|file| file.name.starts_with("src/mem/")) {
-        let head = file.text.lines().take_while(|line| line.starts_with("//!") || line.trim().is_empty());
-        let defined: BTreeSet<String> = head.flat_map(invariants).collect();
+    for file in memory() {
         for (line, number) in file.text.lines().zip(1..) {
             let Some((_, reason)) = line.split_once(concat!("// SAF", "ETY:")) else { continue };
             let named = invariants(reason);
@@ -95,13 +100,17 @@ fn every_reason_for_unsafe_code_names_an_invariant_of_its_file() {
             }
         }
     }
-    no_findings("a SAFETY comment without an invariant (M1, M2, ...) from the top of its file", &findings);
+    no_findings("a SAFETY comment without an invariant (M1, R2, ...) from the top of a file", &findings);
 }
 
-/// The names of invariants in a line: a capital M and a number.
+/// The names of invariants in a line: a capital letter and a number.
 fn invariants(line: &str) -> Vec<String> {
     let parts = line.split(|c: char| !c.is_alphanumeric());
-    let names = parts.filter(|part| part.strip_prefix('M').is_some_and(|rest| rest.parse::<u32>().is_ok()));
+    let names = parts.filter(|part| {
+        part.split_at_checked(1).is_some_and(|(letter, number)| {
+            letter.chars().all(|letter| letter.is_ascii_uppercase()) && number.parse::<u32>().is_ok()
+        })
+    });
     names.map(str::to_owned).collect()
 }
 
