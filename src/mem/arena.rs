@@ -7,7 +7,7 @@
 //! | [`Anchor`] | a root's allocation (control path: brokers, registries) | drop |
 //! | [`Lease`] | one slot, counted in the slot's word | drop; the last one runs [`Occupant::last_lease`] |
 //! | [`Pin`] | what a slot itself hangs from; stored in the slot, moved out by [`Ending::finish`] | drop, last of all |
-//! | HELD | the slot, but not its leases: membership in a line | [`Nest::release_hold`] |
+//! | HELD | the slot, but not its leases: membership in a line | [`Nest::release_hold`], [`Nest::step_held`] |
 //! | (index, incarnation) | nothing; [`Nest::upgrade`] makes a lease of it while the slot still has one | - |
 //!
 //! There are two kinds of arena and one kind of slot. A [`Root`] is the outermost heap allocation: its slots, and the
@@ -73,8 +73,8 @@
 //! * **M2.** Leases are counted: each `Lease` is one unit in `leases`. It is raised by publication (0 to 1, by the taker),
 //!   by whoever already has a lease, or by a step that sees it above zero. So from zero it is raised only by a taker.
 //! * **M3.** A slot off the free list with no leases belongs to one thread: from the pop to the publication to the taker;
-//!   from the last `fetch_sub` to the push to the ending, or, if HELD was handed over, to whoever finds both ENDED set and
-//!   HELD gone.
+//!   from the step that took the last lease to the push to the ending, or, if the ending left it to a holder, to the one
+//!   whose step clears HELD and finds ENDED.
 //! * **M4.** Each pop moves the tag, and `next` of a slot is written only between its pop and its push. So a pop whose
 //!   compare succeeds read the `next` that belongs to the head it replaced.
 //! * **M5.** A slot stands on the free list at most once. It is pushed exactly once for each pop: by the ending if HELD

@@ -1,4 +1,12 @@
 //! A cell that is filled once while it is shared, and emptied while it is not.
+//!
+//! ```text
+//!   EMPTY ── put: exchange ──▶ FILLING ── written: store ──▶ FULL ── take(&mut) ──▶ EMPTY
+//! ```
+//!
+//! * **K1.** The cell is written by whoever moved the state from EMPTY to FILLING, and by nobody else.
+//! * **K2.** FULL is set after the write; shared readers read only after they saw FULL.
+//! * **K3.** It is emptied through `&mut` only.
 
 use crate::sync::atomic::AtomicU8;
 use crate::sync::{Hollow, order};
@@ -8,10 +16,6 @@ const FILLING: u8 = 1;
 const FULL: u8 = 2;
 
 /// Holds what a slot keeps for the time of one occupant: all zeros is empty.
-///
-/// * **K1.** The cell is written by whoever moved the state from EMPTY to FILLING, and by nobody else.
-/// * **K2.** FULL is set after the write; shared readers read only after they saw FULL.
-/// * **K3.** It is emptied through `&mut` only.
 #[cfg_attr(not(loom), derive(bytemuck::Zeroable), zeroable(bound = ""))]
 #[repr(C)]
 pub struct Kept<T> {
@@ -21,7 +25,7 @@ pub struct Kept<T> {
 
 // SAFETY: K1 to K3 (a value moves in from one thread and out on another, and is shared by reference in between).
 unsafe impl<T: Send + Sync> Sync for Kept<T> {}
-// SAFETY: as a `T` that may be there.
+// SAFETY: K1 to K3 (it is sent as the `T` that may be in it).
 unsafe impl<T: Send> Send for Kept<T> {}
 
 #[cfg(loom)]
@@ -52,7 +56,7 @@ impl<T> Kept<T> {
         self.state.store(FULL, order::PUBLISH);
     }
 
-    /// The value, if it is there. It stays there as long as the cell is shared.
+    /// The value, if it is there: not while another thread is still putting it in. It stays there as long as the cell is shared.
     #[inline]
     #[must_use]
     pub fn get(&self) -> Option<&T> {

@@ -3,6 +3,7 @@
 //! | module | gives |
 //! | --- | --- |
 //! | [`arena`] | typed slots with leases: who holds what, and when the last hold is gone |
+//! | [`kept`] | a cell that is filled once while it is shared, and emptied while it is not |
 //! | [`park`] | one waker in one cell, guarded by three bits of the word that decides |
 //! | [`ring`] | a single-producer single-consumer ring and its one word |
 //! | [`turn`] | the right to run, held by at most one thread, never waited for |

@@ -131,7 +131,7 @@ pub(in crate::mem) unsafe fn move_out(word: &AtomicU64, cells: &[Hollow<Waker>; 
 pub(in crate::mem) unsafe fn drain(cells: &[Hollow<Waker>; CELLS], taken: u8, wakers: &mut Wakers) {
     for (number, cell) in cells.iter().enumerate() {
         if taken & (1 << number) != 0 {
-            // SAFETY: by the contract of this function.
+            // SAFETY: P2 (the caller owns the wakers of these cells, by the contract of this function).
             wakers.push(unsafe { take(cell) });
         }
     }
@@ -144,9 +144,9 @@ pub(in crate::mem) unsafe fn drain(cells: &[Hollow<Waker>; CELLS], taken: u8, wa
 /// The cell holds a waker that is the caller's, and nobody writes it meanwhile.
 #[inline]
 unsafe fn take(cell: &Hollow<Waker>) -> Waker {
-    // SAFETY: by the contract of this function nobody writes the cell.
+    // SAFETY: P1, P3 (nobody writes the cell, by the contract of this function).
     let waker: MaybeUninit<Waker> = cell.with(|waker| unsafe { waker.read() });
-    // SAFETY: by the contract of this function it holds a waker, and it is the caller's to move.
+    // SAFETY: P2 (it holds a waker that is the caller's to move, by the contract of this function).
     unsafe { waker.assume_init() }
 }
 

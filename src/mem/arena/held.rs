@@ -4,7 +4,7 @@ use super::lease::{Ending, Lease, Occupant, Pin};
 use super::nest::Nest;
 use super::root::{Anchor, RootPin};
 use super::slot::one_more_lease;
-use super::word::{Word, Bits, ENDED, HELD, LEASE, USER, advance, user};
+use super::word::{Bits, ENDED, HELD, LEASE, USER, Word, advance, user};
 use crate::foreign::Wakers;
 use crate::mem::park;
 use crate::sync::atomic::AtomicU64;
@@ -118,7 +118,9 @@ impl<T: Occupant> Lease<T> {
         match released {
             Ok((_, after)) if after.leases() == 0 => T::last_lease(Ending::new(slot, Bits(after.0 + LEASE))),
             Ok(_) => {}
-            Err(_) => crate::broken::accounting_in_drop("a lease was released with units that were not there"),
+            Err(_) => {
+                crate::broken::accounting_in_drop("a lease was released with units that were not there")
+            }
         }
     }
 }

@@ -66,7 +66,7 @@ pub struct Lease<T: Occupant> {
     slot: NonNull<Slot<T>>,
 }
 
-// SAFETY: a lease is a pointer that is never null and nothing else, so no lease is all zeros.
+// SAFETY: M10 (a lease is the pointer to its slot and nothing else, so it is never all zeros).
 #[cfg(not(loom))]
 unsafe impl<T: Occupant> bytemuck::ZeroableInOption for Lease<T> {}
 

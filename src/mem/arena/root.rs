@@ -71,7 +71,7 @@ pub struct Anchor<T: Occupant, C> {
 
 // SAFETY: M7 (a counted hold; what it reaches is `Sync`, and the end of the root may run on any thread).
 unsafe impl<T: Occupant, C: Send + Sync> Send for Anchor<T, C> {}
-// SAFETY: as for `Send`.
+// SAFETY: M7 (as for `Send`).
 unsafe impl<T: Occupant, C: Send + Sync> Sync for Anchor<T, C> {}
 
 impl<T: Occupant, C> Anchor<T, C> {
@@ -168,7 +168,7 @@ impl<T: Occupant, C> Clone for Anchor<T, C> {
 ///
 /// The caller holds the root by an anchor or a pin.
 unsafe fn anchor<T: Occupant, C>(root: NonNull<Root<T, C>>) -> Anchor<T, C> {
-    // SAFETY: by the contract of this function.
+    // SAFETY: M7 (the caller holds the root, by the contract of this function).
     let head = unsafe { &root.as_ref().shelf.head };
     let mut old = head.load(order::OBSERVE);
     loop {

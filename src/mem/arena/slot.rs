@@ -81,7 +81,7 @@ pub(in crate::mem) struct Shelf<T: Occupant> {
 // SAFETY: M3, M6 (cells of a slot are written by the one thread that owns it; the parts that others can reach are atomics
 // and a `T` that is `Sync`). The home pointer leads to the shelf itself.
 unsafe impl<T: Occupant> Send for Shelf<T> {}
-// SAFETY: as for `Send`; wakers and pins are `Send` and `Sync` by their bounds.
+// SAFETY: M3, M6 (as for `Send`; wakers and pins are `Send` and `Sync` by their bounds).
 unsafe impl<T: Occupant> Sync for Shelf<T> {}
 
 impl<T: Occupant> Shelf<T> {

@@ -280,6 +280,37 @@ fn a_step_without_a_lease_gets_one() {
 }
 
 #[test]
+fn a_holder_steps_without_a_lease_and_may_let_go() {
+    let (broker, _) = broker(1);
+    let calls = &broker.shared().calls;
+    let held = call(session(&broker));
+    held.word().update(|bits| Some(bits.with_held(true))).expect("a step");
+    let stepped = calls.step_held(0, |bits| Some(bits.with(0b10)), 0).expect("held");
+    assert!(!stepped.freed && stepped.after.is_held() && stepped.after.user() == 0b10);
+    assert_eq!(calls.step_held(0, |_| None, 0).expect_err("left alone").leases(), 1);
+    drop(held);
+    let stepped = calls.step_held(0, |bits| Some(bits.with_held(false)), 0).expect("held");
+    assert!(stepped.freed && stepped.before.is_ended());
+    assert_eq!(call(session(&broker)).incarnation(), 1);
+}
+
+#[test]
+fn a_lease_can_be_counted_with_the_occupants_own_bits() {
+    let (broker, _) = broker(1);
+    let mine = call(session(&broker));
+    let below_two = |bits: Bits| (bits.user() < 2).then(|| bits.with_user(bits.user() + 1));
+    let one = mine.duplicate_if(below_two).expect("none yet");
+    let two = mine.duplicate_if(below_two).expect("one so far");
+    assert_eq!(mine.duplicate_if(below_two).expect_err("two").user(), 2);
+    one.release_with(1);
+    assert_eq!((mine.word().load().leases(), mine.word().load().user()), (2, 1));
+    drop(mine);
+    two.release_with(1);
+    assert_eq!(broker.shared().ended.load(Relaxed), 2, "the call and its session");
+    assert_eq!(broker.live(), 0);
+}
+
+#[test]
 fn a_word_step_cannot_touch_the_leases() {
     let (broker, _) = broker(1);
     let mine = call(session(&broker));
