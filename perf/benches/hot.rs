@@ -36,9 +36,16 @@ fn with_transfer() -> (IoTransfer, PoolCall, Node) {
     let call = must(ready.dispatch(SEND, Cost::new().stream(budget)));
     let transfer = must(call.io().transfer(TransferOptions { chunk_bytes: CHUNK as u32, outstanding: 2 }));
     for _ in 0..3 {
-        drop(must(must(transfer.output_buffer(CHUNK)).finish()));
+        one_chunk(&transfer);
     }
     (transfer, call, node)
+}
+
+fn one_chunk(transfer: &IoTransfer) {
+    let mut chunk = must(transfer.output_buffer(CHUNK));
+    must(chunk.spare_mut(1))[0] = 7;
+    must(chunk.advance_written(1));
+    drop(must(chunk.finish()));
 }
 
 #[library_benchmark]
@@ -87,7 +94,7 @@ fn request_queued_and_cancelled(queue: Queue) -> Queue {
 
 // The cost of a release that grants: the same, however many wait and however many tenants are blocked.
 #[library_benchmark]
-#[bench::behind_1_waiter(args = (1), setup = Queue::of_one_tenant)]
+#[bench::behind_2_waiters(args = (2), setup = Queue::of_one_tenant)]
 #[bench::behind_1000_waiters(args = (1000), setup = Queue::of_one_tenant)]
 #[bench::beside_1_blocked_tenant(args = (1), setup = Queue::beside_blocked)]
 #[bench::beside_1000_blocked_tenants(args = (1000), setup = Queue::beside_blocked)]
@@ -134,10 +141,7 @@ fn stream_write_read(mut stream: Stream) -> Stream {
 fn transfer_output_chunk(
     (transfer, call, node): (IoTransfer, PoolCall, Node),
 ) -> (IoTransfer, PoolCall, Node) {
-    let mut chunk = must(transfer.output_buffer(CHUNK));
-    must(chunk.spare_mut(1))[0] = 7;
-    must(chunk.advance_written(1));
-    drop(must(chunk.finish()));
+    one_chunk(&transfer);
     (transfer, call, node)
 }
 
