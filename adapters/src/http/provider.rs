@@ -83,7 +83,7 @@ impl HttpProvider {
             config::fault(
                 None,
                 "body",
-                "request_bytes and response_bytes must be at most 63 MiB, and not both zero",
+                "request_bytes and response_bytes must be what a stream budget can be, and not both zero",
             )
         })?;
         let origins = config

@@ -255,6 +255,37 @@ async fn one_family_is_enough() {
     origin.done().await;
 }
 
+#[tokio::test]
+async fn s27_a_burst_on_a_cold_client_asks_and_dials_for_one() {
+    let origin = Origin::play(|mut peer, _| async move {
+        while peer.head().await.is_some() {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            peer.answer("ok").await;
+        }
+    })
+    .await;
+    let server = NameServer::with(&[[127, 0, 0, 1]], 0).await;
+    let world = Arc::new(named(server.address, origin.address.port(), |_| {}));
+    let mut requests = JoinSet::new();
+    for _ in 0..6 {
+        let world = Arc::clone(&world);
+        requests.spawn(async move { world.get("/").await.expect("an answer") });
+    }
+    let mut most = 0;
+    while !requests.is_empty() {
+        most = most.max(world.pools.snapshot().connecting_connections);
+        if let Ok(Some(request)) = tokio::time::timeout(Duration::from_millis(1), requests.join_next()).await
+        {
+            request.expect("an answer");
+        }
+    }
+    assert!(most <= 1, "one dial at a time: {most}");
+    assert_eq!(server.asked(), 2 * origin.accepted(), "each dial asks for itself");
+    assert!(origin.accepted() <= 6);
+    world.assert_quiet();
+    origin.done().await;
+}
+
 /// Threads of this process.
 fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").expect("the process's threads").count()

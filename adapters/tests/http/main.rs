@@ -5,6 +5,7 @@ mod support;
 mod cancel;
 mod chaos;
 mod dns;
+mod lifetime;
 mod reuse;
 mod stream;
 mod tls;

@@ -86,11 +86,11 @@ async fn a_body_is_whole_with_its_last_declared_byte() {
 }
 
 /// A body of these parts. Its length is unknown.
-struct Parts(std::vec::IntoIter<Result<&'static str, &'static str>>);
+struct Parts(std::collections::VecDeque<Result<&'static str, &'static str>>);
 
 impl Parts {
     fn of(parts: &[Result<&'static str, &'static str>]) -> Self {
-        Self(parts.to_vec().into_iter())
+        Self(parts.to_vec().into())
     }
 }
 
@@ -102,7 +102,7 @@ impl Body for Parts {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        Poll::Ready(self.0.next().map(|part| part.map(|text| Frame::data(Bytes::from(text)))))
+        Poll::Ready(self.0.pop_front().map(|part| part.map(|text| Frame::data(Bytes::from(text)))))
     }
 }
 
