@@ -1,0 +1,213 @@
+//! Running calls: phases, stops, jobs: io.18 to io.37, io.88.
+use std::pin::pin;
+use std::sync::mpsc;
+use std::task::Poll;
+use std::time::Duration;
+
+use super::poll::{WakeCount, poll_once, poll_with};
+use super::support::*;
+
+/// io.33: the states of an operation. io.27: the deadline is asked before a result is handed out. io.26: waiting keeps the
+/// running slot.
+#[tokio::test(start_paused = true)]
+async fn phases_go_from_queued_to_retired_10() {
+    let node = Node::new();
+    let session = node.session();
+    let admission = node.io.admit(&session).expect("there is room");
+    let handle = admission.stop_handle();
+    assert_eq!(handle.phase(), Phase::Queued);
+    let ready = admission.wait().await.expect("nobody in front");
+    assert_eq!(handle.phase(), Phase::Ready);
+    let call =
+        ready.start(session.dispatch(TEST.operation(0), Cost::new()).expect("allowed")).expect("its own");
+    assert_eq!(handle.phase(), Phase::Running);
+    {
+        let mut wait = pin!(call.wait_for(std::future::pending::<()>()));
+        assert!(poll_once(wait.as_mut()).is_pending());
+        assert_eq!(handle.phase(), Phase::WaitingProvider);
+        assert_eq!(node.io.snapshot().running, 1);
+    }
+    assert_eq!(handle.phase(), Phase::Running);
+    assert_eq!(call.wait_for(async { 7 }).await.expect("in time"), 7);
+    let buffer = call.buffer(1, 0).expect("there is room");
+    drop(call);
+    assert_eq!(handle.phase(), Phase::Cleaning);
+    drop(buffer);
+    assert_eq!(handle.phase(), Phase::Retired);
+    drop(session);
+    node.assert_zero();
+}
+
+/// io.27: a result that comes with the stop is not handed out. io.28: a stop wakes the wait.
+#[tokio::test(start_paused = true)]
+async fn a_stop_wins_over_a_result_that_comes_with_it() {
+    let node = Node::new();
+    let session = node.session();
+    let call = node.call(&session);
+    let (woken, waker) = WakeCount::new();
+    let handle = call.stop_handle();
+    {
+        let mut wait = pin!(call.wait_for(std::future::pending::<()>()));
+        assert!(poll_with(wait.as_mut(), &waker).is_pending());
+        handle.stop();
+        assert_eq!(woken.wakes(), 1);
+        match poll_once(wait.as_mut()) {
+            Poll::Ready(result) => assert_eq!(refused(result), Kind::Stopped(StopCause::Caller)),
+            Poll::Pending => panic!("a stop must end the wait"),
+        }
+    }
+    let late = node.call(&session);
+    let handle = late.stop_handle();
+    let result = late.wait_for(async move { handle.stop() }).await;
+    assert_eq!(refused(result), Kind::Stopped(StopCause::Caller));
+    drop((call, late, session));
+    node.assert_zero();
+}
+
+/// io.28: a session that can only be asked is asked while it waits, every 10 ms.
+#[tokio::test(start_paused = true)]
+async fn a_probe_ends_a_wait_within_its_interval() {
+    struct Cancelled(std::sync::atomic::AtomicBool);
+    impl crate::broker::session::Probe for Cancelled {
+        fn is_cancelled(&self) -> bool {
+            self.0.load(std::sync::atomic::Ordering::Relaxed)
+        }
+    }
+    let probe = std::sync::Arc::new(Cancelled(false.into()));
+    let node = Node::new();
+    let activation = Activation::until(in_ms(60_000)).probe(probe.clone());
+    let session = node.broker.open(&node.plan, activation).expect("there is room");
+    let call = node.call(&session);
+    let before = tokio::time::Instant::now();
+    let cancel = async {
+        tokio::time::sleep(Duration::from_millis(25)).await;
+        probe.0.store(true, std::sync::atomic::Ordering::Relaxed);
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        result = call.wait_for(std::future::pending::<()>()) => {
+            assert_eq!(refused(result), Kind::Stopped(StopCause::Probe));
+        }
+        () = cancel => panic!("the wait must end"),
+    }
+    assert!(before.elapsed() <= Duration::from_millis(40), "it took {:?}", before.elapsed());
+    drop((call, session));
+    node.assert_zero();
+}
+
+/// io.19, io.20, io.30: a stop, a retirement and the end of the session refund nothing of a thread that still works.
+#[tokio::test]
+async fn a_running_thread_keeps_everything_until_it_returns_5() {
+    let node = Node::new();
+    let session = node.session();
+    let call = node.call(&session);
+    let input = filled(&call, b"input");
+    let (go, told) = mpsc::channel::<()>();
+    let (ready, started) = mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        let scratch = call.buffer(100, 0).expect("there is room");
+        ready.send(()).expect("the test waits");
+        told.recv().expect("the test tells");
+        let seen = refused(call.checkpoint());
+        drop((scratch, input));
+        seen
+    });
+    started.recv().expect("the thread tells");
+    session.stop();
+    node.io.retire();
+    drop(session);
+    let now = node.io.snapshot();
+    assert_eq!((now.running, now.buffers, now.staged_bytes), (1, 2, 2 * BLOCK));
+    go.send(()).expect("the thread waits");
+    let seen = thread.join().expect("the thread does not panic");
+    assert!(matches!(seen, Kind::Stopped(StopCause::Session) | Kind::Retired(What::Io)), "{seen:?}");
+    node.assert_zero();
+}
+
+/// io.37: a panic in the work leaves the operation cleaning while a buffer lives. Dropping the runtime frees no survivor.
+#[tokio::test(start_paused = true)]
+async fn a_panic_leaves_survivors_in_cleaning_11() {
+    let node = Node::new();
+    let session = node.session();
+    let call = node.call(&session);
+    let handle = call.stop_handle();
+    let buffer = filled(&call, b"kept");
+    let work = tokio::spawn(async move {
+        let _call = call;
+        panic!("planted: the work panics");
+    });
+    assert!(work.await.is_err());
+    assert_eq!(handle.phase(), Phase::Cleaning);
+    let Node { broker, io, plan, _provider } = node;
+    drop(io);
+    assert_eq!(buffer.bytes(), b"kept");
+    assert_eq!(handle.phase(), Phase::Cleaning);
+    drop(buffer);
+    assert_eq!(handle.phase(), Phase::Retired);
+    drop((session, plan, _provider, broker));
+}
+
+/// io.36: a stop handle keeps nothing and refunds nothing.
+#[tokio::test(start_paused = true)]
+async fn a_stop_handle_is_weak() {
+    let node = Node::new();
+    let session = node.session();
+    let call = node.call(&session);
+    let handle = call.stop_handle();
+    let buffer = call.buffer(1, 0).expect("there is room");
+    handle.stop();
+    handle.stop();
+    assert_eq!(node.io.snapshot().buffers, 1, "a stop refunds nothing");
+    drop((call, buffer));
+    assert_eq!(handle.phase(), Phase::Retired);
+    let next = node.call(&session);
+    handle.stop();
+    next.checkpoint().expect("the handle does not reach the slot's next operation");
+    drop((next, session));
+    node.assert_zero();
+    drop(handle);
+}
+
+/// io.88: a job waiter that is dropped before the answer requests stop; the job itself keeps the call.
+#[tokio::test(start_paused = true)]
+async fn a_dropped_job_waiter_requests_stop_and_the_job_keeps_its_call() {
+    let node = Node::new();
+    let session = node.session();
+    let call = node.call(&session);
+    let waiter = call.job_waiter();
+    {
+        let mut answer = pin!(waiter.wait(std::future::pending::<()>()));
+        assert!(poll_once(answer.as_mut()).is_pending());
+        call.checkpoint().expect("nobody asked it to stop");
+    }
+    assert_eq!(refused(call.checkpoint()), Kind::Stopped(StopCause::Caller));
+    assert_eq!(node.io.snapshot().running, 1, "the job is not over");
+    drop(call);
+    node.assert_zero();
+
+    let call = node.call(&session);
+    let waiter = call.job_waiter();
+    let job = tokio::spawn(async move {
+        let scratch = call.buffer(8, 0).expect("there is room");
+        (call, scratch.capacity())
+    });
+    let (call, capacity) = waiter.wait(job).await.expect("in time").expect("the job does not panic");
+    assert_eq!(capacity, 8);
+    call.checkpoint().expect("an answered waiter requests nothing");
+    call.job_waiter().answered();
+    call.checkpoint().expect("an answered waiter requests nothing");
+    drop((call, session));
+    node.assert_zero();
+}
+
+/// io.27: a job's answer after the deadline is not handed out.
+#[tokio::test(start_paused = true)]
+async fn a_job_is_waited_for_until_the_deadline() {
+    let node = Node::new();
+    let session = node.session_until(in_ms(30));
+    let call = node.call(&session);
+    let waited = call.job_waiter().wait(std::future::pending::<()>()).await;
+    assert!(matches!(refused(waited), Kind::Deadline(_)));
+    drop((call, session));
+    node.assert_zero();
+}

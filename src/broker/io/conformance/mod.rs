@@ -1,0 +1,16 @@
+//! The promises of `broker::io`, checked through the public interface alone.
+//!
+//! Each test says which sentences it checks: `io.N` is the number of the sentence in the specification; the number at the
+//! end of a test's name is the behaviour in the list that the tests follow. [`support`] makes a small node; every test
+//! ends with the node holding nothing.
+mod buffers;
+mod lifecycle;
+mod limits;
+#[path = "../../../../tests/support/poll.rs"]
+#[allow(dead_code, unreachable_pub, reason = "shared with the integration tests; these use a part of it")]
+mod poll;
+mod streams;
+mod support;
+mod sweeps;
+mod transfers;
+mod waiting;

@@ -1,0 +1,206 @@
+//! Admission and waiting: io.8 to io.17, io.73.
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use super::poll::{WakeCount, poll_once, poll_with};
+use super::support::*;
+
+fn one_slot() -> IoLimits {
+    IoLimits { running: 1, queued: 2, ..small() }
+}
+
+/// io.12, io.13, io.14: the line is finite and FIFO. io.34: a waiter that left keeps its place while its input lives.
+#[tokio::test(start_paused = true)]
+async fn the_line_is_finite_and_fifo_3() {
+    let node = Node::with(one_slot());
+    let session = node.session();
+    let running = node.call(&session);
+    let first = node.io.admit(&session).expect("one of two");
+    let mut input = first.input(4, 0).expect("there is room");
+    fill(&mut input, b"kept");
+    let second = node.io.admit(&session).expect("two of two");
+    assert_eq!(full(node.io.admit(&session)), Dimension::IoQueued);
+
+    let (woken, waker) = WakeCount::new();
+    let (mut first, mut second) = (Box::pin(first.wait()), Box::pin(second.wait()));
+    assert!(poll_once(first.as_mut()).is_pending());
+    assert!(poll_with(second.as_mut(), &waker).is_pending());
+    drop(first);
+    assert_eq!(node.io.snapshot().queued, 2, "the input keeps the place");
+    assert_eq!(node.io.snapshot().staged_bytes, BLOCK);
+    assert_eq!(full(node.io.admit(&session)), Dimension::IoQueued);
+    drop(input);
+    assert_eq!(node.io.snapshot().queued, 1);
+
+    // A newcomer does not overtake.
+    let third = node.io.admit(&session).expect("one place is free again");
+    let mut third = Box::pin(third.wait());
+    assert!(poll_once(third.as_mut()).is_pending());
+    drop(running);
+    assert_eq!(woken.wakes(), 1);
+    assert!(poll_once(third.as_mut()).is_pending());
+    let ready = match poll_once(second.as_mut()) {
+        Poll::Ready(ready) => ready.expect("granted"),
+        Poll::Pending => panic!("the first in line must be granted"),
+    };
+    drop(ready);
+    assert!(matches!(poll_once(third.as_mut()), Poll::Ready(Ok(_))));
+
+    drop((second, third, session));
+    node.assert_zero();
+}
+
+/// io.13, io.73: queue age ends a wait and leaves the running call's own deadline alone. io.28: retirement wakes waiters
+/// and refuses new admissions.
+#[tokio::test(start_paused = true)]
+async fn queue_age_and_retirement_end_a_wait_9() {
+    let node = Node::with(IoLimits { queue_wait: Duration::from_millis(50), ..one_slot() });
+    let session = node.session();
+    let running = node.call(&session);
+    let deadline = running.deadline();
+    let old = node.io.admit(&session).expect("there is room");
+    assert_eq!(refused(old.wait().await), Kind::Deadline(Which::Queue));
+    running.checkpoint().expect("the running call goes on");
+    assert_eq!(running.deadline(), deadline);
+
+    let (woken, waker) = WakeCount::new();
+    let mut waiting = Box::pin(node.io.admit(&session).expect("there is room").wait());
+    assert!(poll_with(waiting.as_mut(), &waker).is_pending());
+    node.io.retire();
+    assert_eq!(woken.wakes(), 1);
+    match poll_once(waiting.as_mut()) {
+        Poll::Ready(ready) => assert_eq!(refused(ready), Kind::Retired(What::Io)),
+        Poll::Pending => panic!("retirement must end the wait"),
+    }
+    assert_eq!(refused(node.io.admit(&session)), Kind::Retired(What::Io));
+    assert_eq!(refused(node.io.admit_now(&session)), Kind::Retired(What::Io));
+    assert_eq!(refused(running.checkpoint()), Kind::Retired(What::Io));
+
+    drop((waiting, running, session));
+    node.assert_zero();
+}
+
+/// io.28: the broker's retirement wakes waiters and denies new ones.
+#[tokio::test(start_paused = true)]
+async fn broker_retirement_wakes_waiters_15() {
+    let node = Node::with(one_slot());
+    let session = node.session();
+    let running = node.call(&session);
+    let (woken, waker) = WakeCount::new();
+    let mut waiting = Box::pin(node.io.admit(&session).expect("there is room").wait());
+    assert!(poll_with(waiting.as_mut(), &waker).is_pending());
+    node.broker.retire();
+    assert_eq!(woken.wakes(), 1);
+    match poll_once(waiting.as_mut()) {
+        Poll::Ready(ready) => assert!(matches!(refused(ready), Kind::Retired(_))),
+        Poll::Pending => panic!("retirement must end the wait"),
+    }
+    assert!(matches!(refused(node.io.admit(&session)), Kind::Retired(_)));
+    drop((waiting, running, session));
+    node.assert_zero();
+}
+
+/// io.15: rights are asked again after the wait. io.16: a call of another session is refused, whatever its identifiers.
+#[tokio::test(start_paused = true)]
+async fn rights_are_asked_again_and_calls_belong_to_their_session_6() {
+    let node = Node::new();
+    let (session, twin) = (node.session(), node.session());
+    let ready = node.io.admit(&session).expect("there is room").wait().await.expect("nobody in front");
+    let foreign = twin.dispatch(TEST.operation(0), Cost::new()).expect("allowed");
+    assert_eq!(refused(ready.start(foreign)), Kind::Denied(Denied::ForeignSession));
+    node.assert_zero();
+
+    let ready = node.io.admit(&session).expect("there is room").wait().await.expect("nobody in front");
+    node.plan.withdraw();
+    let denied = refused(session.dispatch(TEST.operation(0), Cost::new()));
+    assert!(matches!(denied, Kind::Denied(Denied::Withdrawn) | Kind::Retired(What::Plan)), "{denied:?}");
+    drop(ready);
+
+    drop((session, twin));
+    node.assert_zero();
+}
+
+/// io.15, io.17: rights taken back between dispatch and start refuse the start.
+#[tokio::test(start_paused = true)]
+async fn rights_taken_back_before_the_start_refuse_it_6() {
+    let node = Node::new();
+    let session = node.session();
+    let ready = node.io.admit_now(&session).expect("there is room");
+    let call = session.dispatch(TEST.operation(0), Cost::new()).expect("allowed");
+    node.plan.revoke(TEST.operation(0)).expect("it is bound");
+    assert!(ready.start(call).is_err());
+    drop(session);
+    node.assert_zero();
+}
+
+/// io.10: a session without a deadline is refused, and nothing is charged.
+#[tokio::test(start_paused = true)]
+async fn a_session_without_deadline_is_refused_14() {
+    let node = Node::new();
+    let session = node.broker.open(&node.plan, Activation::unbounded()).expect("it may exist");
+    assert_eq!(refused(node.io.admit(&session)), Kind::Denied(Denied::UnboundedDeadline));
+    assert_eq!(refused(node.io.admit_now(&session)), Kind::Denied(Denied::UnboundedDeadline));
+    node.assert_zero();
+}
+
+/// io.22, io.23, io.24: deadlines only narrow: the operation's, and the policy's wall time; a wait keeps the instant.
+#[tokio::test(start_paused = true)]
+async fn deadlines_only_narrow_10() {
+    let policy = Policy::new().wall_time(Duration::from_millis(300));
+    let node = Node::made(small(), BrokerLimits::default(), policy);
+    let session = node.session_until(in_ms(1_000));
+    assert_eq!(refused(node.io.admit_until(&session, in_ms(1_001))), Kind::Denied(Denied::WidenedDeadline));
+    let past = in_ms(0);
+    tokio::time::advance(Duration::from_millis(1)).await;
+    assert!(matches!(refused(node.io.admit_until(&session, past)), Kind::Deadline(_)));
+    node.assert_zero();
+
+    let early = in_ms(100);
+    let ready = node.io.admit_until(&session, early).expect("earlier").wait().await.expect("nobody in front");
+    let call =
+        ready.start(session.dispatch(TEST.operation(0), Cost::new()).expect("allowed")).expect("its own");
+    assert_eq!(call.deadline(), early, "the tighter of operation and policy");
+    assert_eq!(refused(call.wait_for(std::future::pending::<()>()).await), Kind::Deadline(Which::Operation));
+    assert_eq!(call.deadline(), early);
+    drop(call);
+
+    let call = node.call(&session);
+    assert!(call.deadline() < session.deadline(), "the policy's wall time is tighter");
+    drop((call, session));
+    node.assert_zero();
+}
+
+/// io.9, io.11: what is admitted is charged before anything is staged, and takes no running slot.
+#[tokio::test(start_paused = true)]
+async fn an_admission_is_charged_before_it_stages() {
+    let node = Node::with(one_slot());
+    let session = node.session();
+    let admission = node.io.admit(&session).expect("there is room");
+    let now = node.io.snapshot();
+    assert_eq!((now.owners, now.queued, now.running, now.staged_bytes), (1, 1, 0, 0));
+    // Slow staging keeps nobody from running.
+    let other = node.call(&session);
+    let memory = admission.reserve_input(100, 7).expect("there is room");
+    assert_eq!(node.io.snapshot().staged_bytes, BLOCK);
+    drop(other);
+    let ready = admission.wait().await.expect("nobody in front");
+    let now = node.io.snapshot();
+    assert_eq!((now.queued, now.running), (0, 1));
+    drop((ready, memory, session));
+    node.assert_zero();
+}
+
+/// io.13: a wait is bounded by the operation's own deadline too.
+#[tokio::test(start_paused = true)]
+async fn a_wait_ends_at_the_operation_deadline_9() {
+    let node = Node::with(one_slot());
+    let session = node.session();
+    let running = node.call(&session);
+    let waiting = node.io.admit_until(&session, in_ms(20)).expect("there is room");
+    let mut waiting = pin!(waiting.wait());
+    assert_eq!(refused(waiting.as_mut().await), Kind::Deadline(Which::Operation));
+    assert!(poll_once(waiting.as_mut()).is_pending(), "inert after its end");
+    drop((running, session));
+    assert_eq!(node.io.snapshot().running, 0);
+}
