@@ -1,0 +1,172 @@
+//! One inbound connection, from its first byte to its orderly end.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::front::{Desk, Doors, Phase};
+use super::handle::handle;
+
+/// How long a draining connection may be idle before it is closed. A request that was already on its way to an idle
+/// connection when the node was told to stop gets its answer; a connection that is really idle is gone at once.
+const LAST_LOOK: Duration = Duration::from_millis(25);
+/// How much of an upload that nobody wants any more is read, and for how long, so that the answer that was already
+/// written reaches the client: closing a socket with unread bytes destroys what the peer has not read yet.
+const LINGER: (usize, Duration) = (1 << 20, Duration::from_millis(500));
+
+/// What a connection and its requests know of each other.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// Requests whose answer is not wholly handed over. HTTP/1.1 has one at a time, and a short overlap.
+    requests: AtomicUsize,
+    /// An answer was given while the request's body was still coming.
+    unread: AtomicBool,
+}
+
+impl State {
+    fn is_busy(&self) -> bool {
+        self.requests.load(Ordering::Acquire) > 0
+    }
+
+    pub(super) fn leave_unread(&self) {
+        self.unread.store(true, Ordering::Release);
+    }
+}
+
+/// Says that a request is being worked on, for its connection and for the node's figures.
+#[derive(Debug)]
+pub(super) struct Busy {
+    state: Arc<State>,
+    desk: Arc<Desk>,
+}
+
+impl Busy {
+    fn begin(state: &Arc<State>, desk: &Arc<Desk>) -> Self {
+        state.requests.fetch_add(1, Ordering::AcqRel);
+        desk.requests.fetch_add(1, Ordering::Relaxed);
+        Self { state: state.clone(), desk: desk.clone() }
+    }
+
+    pub(super) fn state(&self) -> &State {
+        &self.state
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.desk.requests.fetch_sub(1, Ordering::Relaxed);
+        self.state.requests.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Serves one connection until it ends, or until the node stops.
+pub(super) async fn serve(
+    stream: TcpStream,
+    desk: Arc<Desk>,
+    doors: Doors,
+    mut phase: watch::Receiver<Phase>,
+) {
+    let ingress = &desk.ingress;
+    let state = Arc::new(State::default());
+    let service = {
+        let (state, desk) = (state.clone(), desk.clone());
+        service_fn(move |request| handle(desk.clone(), doors, Busy::begin(&state, &desk), request))
+    };
+    let mut connection = http1::Builder::new()
+        .half_close(!ingress.early_abort)
+        .timer(TokioTimer::new())
+        .header_read_timeout(ingress.head_timeout)
+        .max_buf_size(ingress.head_bytes)
+        .max_header_size(ingress.head_bytes)
+        .serve_connection(TokioIo::new(stream), service);
+
+    let mut draining = *phase.borrow_and_update() != Phase::Serving;
+    let mut closing = false;
+    let mut look = std::pin::pin!(sleep(LAST_LOOK));
+    let ended = loop {
+        tokio::select! {
+            biased;
+            ended = &mut connection => break ended,
+            changed = phase.changed() => {
+                if changed.is_err() || *phase.borrow_and_update() == Phase::Aborting {
+                    return;
+                }
+                draining = true;
+                look.as_mut().reset(Instant::now() + LAST_LOOK);
+            }
+            () = &mut look, if draining && !closing => {
+                closing = !state.is_busy();
+                if closing {
+                    Pin::new(&mut connection).graceful_shutdown();
+                } else {
+                    look.as_mut().reset(Instant::now() + LAST_LOOK);
+                }
+            }
+        }
+    };
+    match ended {
+        Ok(()) => tracing::trace!("connection closed"),
+        Err(error) if error.is_timeout() => {
+            tracing::debug!("no request head in time");
+            let parts = connection.into_parts();
+            if !parts.read_buf.is_empty() {
+                // Best effort: the client may be gone, and one write fits any socket buffer.
+                let _ = parts.io.inner().try_write(TOO_SLOW);
+            }
+            return;
+        }
+        Err(error) => tracing::debug!(%error, "connection ended early"),
+    }
+    if state.unread.load(Ordering::Acquire) {
+        linger(connection.into_parts().io.into_inner()).await;
+    }
+}
+
+/// hyper closes without a word when a head takes too long; a client that has begun one is told why.
+const TOO_SLOW: &[u8] = b"HTTP/1.1 408 Request Timeout\r\n\
+    content-type: application/json\r\n\
+    connection: close\r\n\
+    content-length: 140\r\n\
+    \r\n\
+    {\"error\":\"head-timeout\",\"dimension\":null,\"scope\":null,\"effect\":\"not-sent\",\"retry_after_ms\":null,\
+    \"message\":\"the request head took too long\"}\n";
+
+/// Reads what still comes, bounded, after the sending half was closed.
+async fn linger(stream: TcpStream) {
+    let (mut left, patience) = LINGER;
+    let drain: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async {
+        let mut scrap = [0; 4_096];
+        while left > 0 && stream.readable().await.is_ok() {
+            match stream.try_read(&mut scrap) {
+                Ok(0) => break,
+                Ok(read) => left = left.saturating_sub(read),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(_) => break,
+            }
+        }
+    });
+    // Out of patience is as good as done: the connection is dropped either way.
+    let _ = timeout(patience, drain).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::TOO_SLOW;
+
+    #[test]
+    fn the_canned_answer_states_its_own_length() {
+        let text = std::str::from_utf8(TOO_SLOW).expect("ASCII");
+        let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
+        assert!(head.ends_with(&format!("content-length: {}", body.len())), "{} bytes", body.len());
+        serde_json::from_str::<serde_json::Value>(body).expect("JSON");
+    }
+}

@@ -1,0 +1,103 @@
+//! What is done about one request.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Instant;
+
+use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue};
+use http::{Method, Request, Response, StatusCode};
+use http_body::Body;
+use hyper::body::Incoming;
+
+use super::connection::Busy;
+use super::front::{Desk, Doors, Phase};
+use super::proxy;
+use super::reply::{Access, Reply};
+use super::route::Route;
+use crate::refusal::Refusal;
+use crate::status;
+
+/// Answers one request. It never fails: what goes wrong is an answer too.
+pub(super) async fn handle(
+    desk: Arc<Desk>,
+    doors: Doors,
+    busy: Busy,
+    request: Request<Incoming>,
+) -> Result<Response<Reply>, Infallible> {
+    let mut access = Access {
+        started: Instant::now(),
+        method: request.method().clone(),
+        status: None,
+        tenant: None,
+        provider: None,
+        bytes: 0,
+        failed: false,
+    };
+    let has_body = !request.body().is_end_stream();
+    let method = request.method().clone();
+    let answer = match Route::of(request.uri()) {
+        Route::Provider { name, slot, rest } if doors.providers => {
+            let name = name.to_owned();
+            proxy::carry(&desk, request, proxy::Target { name: &name, slot, rest }, busy.state(), &mut access)
+                .await
+        }
+        Route::Health => page(&method, || health(&desk)),
+        Route::Snapshot if doors.status => page(&method, || snapshot(&desk)),
+        Route::Page if doors.status => page(&method, status_page),
+        _ => {
+            let text = "no such path; providers are at /http/{provider}/{path}";
+            Err(Refusal::of_node(StatusCode::NOT_FOUND, "unknown-path", text))
+        }
+    };
+    let mut response = answer.unwrap_or_else(|refusal| {
+        if has_body {
+            busy.state().leave_unread();
+        }
+        refusal.reply()
+    });
+    if *desk.phase.borrow() != Phase::Serving {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    access.status = Some(response.status());
+    Ok(response.map(|reply| reply.with(access, busy)))
+}
+
+/// A page of the node itself, which can only be read.
+fn page(method: &Method, make: impl FnOnce() -> Response<Reply>) -> Result<Response<Reply>, Refusal> {
+    if method != Method::GET && method != Method::HEAD {
+        let text = "this page can only be read";
+        return Err(Refusal::of_node(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", text));
+    }
+    Ok(make())
+}
+
+fn health(desk: &Desk) -> Response<Reply> {
+    let serving = *desk.phase.borrow() == Phase::Serving;
+    let (status, word) = match serving {
+        true => (StatusCode::OK, "serving"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
+    };
+    let mut response = json(format!("{{\"status\":\"{word}\"}}\n"));
+    *response.status_mut() = status;
+    response
+}
+
+fn snapshot(desk: &Desk) -> Response<Reply> {
+    json(format!("{:#}\n", status::snapshot(desk)))
+}
+
+fn json(text: String) -> Response<Reply> {
+    let mut response = Response::new(Reply::text(text));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+fn status_page() -> Response<Reply> {
+    let mut response = Response::new(Reply::text(status::PAGE));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(status::PAGE_POLICY));
+    response
+}

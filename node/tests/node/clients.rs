@@ -1,0 +1,109 @@
+//! Clients that vanish, stall or say nothing hold nothing.
+
+use std::time::{Duration, Instant};
+
+use super::carry::config;
+use super::support::client::{Client, bearer};
+use super::support::node::Node;
+use super::support::origin::Origin;
+use super::support::wait_until;
+
+#[test]
+fn a_client_that_vanishes_in_mid_download_stops_the_origin() {
+    let origin = Origin::start();
+    let limits = "limits.broker.stream_output_bytes = \"63 MiB\"";
+    let node = Node::serve(&config(&origin, limits), &[]);
+    for _ in 0..8 {
+        let mut client = node.client();
+        let head =
+            format!("GET /http/local/flood HTTP/1.1\r\nhost: node\r\n{}\r\n", bearer("token-of-alice"));
+        client.send(head).expect("the node reads");
+        let mut some = [0; 100_000];
+        std::io::Read::read_exact(&mut client.stream, &mut some).expect("bytes arrive");
+    }
+    node.settle();
+    wait_until("the origin is let go", || origin.open() == 0);
+}
+
+#[test]
+fn a_client_that_stalls_holds_a_window_and_no_more() {
+    let origin = Origin::start();
+    let node = Node::serve(&config(&origin, "limits.broker.stream_output_bytes = \"63 MiB\""), &[]);
+    let mut client = node.client();
+    let head = format!(
+        "GET /http/local/flood HTTP/1.1\r\nhost: node\r\n{}x-deadline-ms: 60000\r\n\r\n",
+        bearer("token-of-alice")
+    );
+    client.send(head).expect("the node reads");
+    let (mut before, mut same) = (0, 0);
+    wait_until("the origin is stopped by the stalled client", || {
+        std::thread::sleep(Duration::from_millis(100));
+        let now = origin.flooded();
+        same = if now == before { same + 1 } else { 0 };
+        before = now;
+        now > 0 && same >= 5
+    });
+    assert!(before < 32 << 20, "{before} bytes lie in buffers");
+    let io = node.snapshot()["io"].clone();
+    let held = io["staged_bytes"].as_u64().unwrap_or(0) + io["result_bytes"].as_u64().unwrap_or(0);
+    assert!((1..=512 << 10).contains(&held), "a window and the buffers of one call: {io}");
+    drop(client);
+    node.settle();
+}
+
+#[test]
+fn clients_that_vanish_while_they_wait_or_send_hold_nothing() {
+    let origin = Origin::start();
+    let limits = "ingress.early_abort = true\nlimits.pools.running = 2\nlimits.pools.running_per_tenant = 2\n\
+                  limits.pools.running_per_provider = 2";
+    let node = Node::serve(&config(&origin, limits), &[]);
+    let alice = bearer("token-of-alice");
+    let mut clients = Vec::new();
+    for _ in 0..10 {
+        let mut client = node.client();
+        client
+            .send(format!("GET /http/local/stall HTTP/1.1\r\nhost: node\r\n{alice}\r\n"))
+            .expect("the node reads");
+        clients.push(client);
+    }
+    for _ in 0..5 {
+        let mut client = node.client();
+        let head = format!(
+            "POST /http/local/sink HTTP/1.1\r\nhost: node\r\n{alice}content-length: 1000000\r\n\r\nabc"
+        );
+        client.send(head).expect("the node reads");
+        clients.push(client);
+    }
+    wait_until("they wait", || node.snapshot()["broker"]["sessions"].as_u64() == Some(15));
+    drop(clients);
+    node.settle();
+    assert_eq!(node.get_as("token-of-alice", "/http/local/ok").text(), "fine");
+    node.settle();
+}
+
+#[test]
+fn silent_connections_do_not_keep_a_node_from_stopping() {
+    let origin = Origin::start();
+    let node = Node::serve(&config(&origin, "grace = \"5 s\""), &[]);
+    let mut used = node.client();
+    assert_eq!(used.get("/http/local/ok", &bearer("token-of-alice")).expect("an answer").status, 200);
+    let mut silent: Vec<_> = (0..100).map(|_| node.client()).collect();
+    let mut half = node.client();
+    half.send("GET /http/local/ok HTT").expect("the node reads");
+    wait_until("all are accepted", || node.snapshot()["node"]["connections"].as_u64() >= Some(102));
+    let begun = Instant::now();
+    node.signal(rustix::process::Signal::TERM);
+    wait_until("the node stops listening", || Client::try_connect(node.address).is_err());
+    // A half-read head gets its chance.
+    half.send(format!("P/1.1\r\nhost: node\r\n{}\r\n", bearer("token-of-alice"))).expect("the node reads");
+    let answer = half.answer().expect("an answer");
+    assert_eq!((answer.status, answer.header("connection")), (200, Some("close")), "{answer:?}");
+    assert!(used.is_closed() && silent.iter_mut().all(|client| client.is_closed()));
+    let ended = node.wait();
+    assert!(ended.status.success(), "{ended:?}");
+    assert!(
+        begun.elapsed() < Duration::from_secs(3),
+        "{:?} for connections that say nothing",
+        begun.elapsed()
+    );
+}
