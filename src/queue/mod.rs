@@ -24,3 +24,6 @@ pub mod floor;
 pub mod select;
 pub mod line;
 pub mod wait;
+
+#[cfg(loom)]
+pub mod model;

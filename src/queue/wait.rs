@@ -148,12 +148,11 @@ pub fn poll_grant<K: Tenure>(
         let state = State(lease.word().load());
         match state.step() {
             Step::Staged => {
-                if let Some(cause) = before_queueing(floor, lease) {
-                    floor.stop(lease, cause);
-                } else if go_directly(floor, lease).is_err()
-                    && lease.word().update(|bits| State(bits).enqueued()).is_ok()
-                {
-                    floor.line.post(floor, lease.index());
+                match before_queueing(floor, lease) {
+                    Some(cause) => {
+                        floor.stop(lease, cause);
+                    }
+                    None => enter(floor, lease),
                 }
             }
             Step::Queued => {
@@ -199,6 +198,13 @@ fn before_queueing<K: Tenure>(floor: &Floor<K>, lease: &Lease<Operation<K>>) -> 
         return Some(Cause::Deadline);
     }
     floor.passed(lease.queue_until.load(order::COUNT)).then_some(Cause::QueueAge)
+}
+
+/// Out of STAGED: straight through if nobody waits in front and there is room, else into the line.
+pub fn enter<K: Tenure>(floor: &Floor<K>, lease: &Lease<Operation<K>>) {
+    if go_directly(floor, lease).is_err() && lease.word().update(|bits| State(bits).enqueued()).is_ok() {
+        floor.line.post(floor, lease.index());
+    }
 }
 
 /// Pending to running without the turn: only if nothing lies in the inbox and no word on the way is marked, so that

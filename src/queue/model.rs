@@ -1,0 +1,128 @@
+//! What the models of this floor stand on: a session without a plan, in the ground's place.
+use super::floor::{Floor, Tenure};
+use super::operation::{Cause, Numbers, Operation, State, Step};
+use crate::account::charge::Request;
+use crate::mem::arena::{Anchor, Ending, Lease, Occupant, Root, RootPin};
+use crate::sync::atomic::AtomicU64;
+use crate::sync::order;
+use crate::time::Clock;
+
+/// The ground of a model.
+#[derive(Debug)]
+pub struct Ground {
+    pub floor: Floor<Lease<Session>>,
+}
+
+/// A session: whether it is stopped stands in bit 0 of its word, one call is bit 8 and up.
+#[derive(Debug, Default)]
+pub struct Session {
+    pub watched: AtomicU64,
+}
+
+pub const STOPPED: u64 = 1;
+pub const ONE_CALL: u64 = 1 << 8;
+
+impl Occupant for Session {
+    type Pin = RootPin<Session, Ground>;
+    fn last_lease(ending: Ending<'_, Self>) {
+        drop(ending.finish());
+    }
+}
+
+impl Tenure for Lease<Session> {
+    fn floor(shared: &Ground) -> &Floor<Self> {
+        &shared.floor
+    }
+    fn stopped(&self) -> Option<Cause> {
+        (self.word().load().user() & STOPPED != 0).then_some(Cause::Session)
+    }
+    fn watch(&self, operation: u16) {
+        self.watched.fetch_or(1 << operation, order::STEP);
+    }
+    fn unwatch(&self, operation: u16) {
+        self.watched.fetch_and(!(1 << operation), order::STEP);
+    }
+    fn probe(&self) -> Option<bool> {
+        None
+    }
+    fn leave(self) {
+        self.release_with(ONE_CALL);
+    }
+}
+
+pub type OperationLease = Lease<Operation<Lease<Session>>>;
+
+/// A ground with so many running units, tenant and provider 0 (tag 1) with so many.
+pub fn lay(running: u32, tenant: u32, provider: u32) -> Anchor<Session, Ground> {
+    let anchor = Root::new(2, Ground { floor: Floor::new(Clock::system()) });
+    let floor = &anchor.shared().floor;
+    floor.node.open_io(4, 4, running);
+    floor.node.open_pools(4, running);
+    floor.tenants[0].open(4, tenant);
+    floor.tenants[1].open(4, tenant);
+    floor.providers[0].open(4, provider);
+    assert!(floor.providers[0].swap_tag(0, 1).is_ok());
+    anchor
+}
+
+pub fn open(anchor: &Anchor<Session, Ground>) -> Lease<Session> {
+    match anchor.take(2, |_| {}) {
+        Ok(session) => session,
+        Err(_) => panic!("a model has room for its sessions"),
+    }
+}
+
+/// Admits a request of tenant `tenant` to provider 0; `None` for direct I/O.
+pub fn admit(session: &Lease<Session>, tenant: Option<u16>, now: bool) -> Option<OperationLease> {
+    let pin = session
+        .duplicate_if(|bits| {
+            (bits.user() & STOPPED == 0).then(|| bits.with_user(bits.user() + ONE_CALL))
+        })
+        .ok()?;
+    let request = tenant.map(|tenant| Request { tenant, provider: 0, tag: 1 });
+    let numbers = Numbers { request, deadline: u64::MAX, queue_until: u64::MAX };
+    session.shared().floor.admit(pin, &numbers, now).ok()
+}
+
+/// Where an operation stands.
+pub fn step(lease: &OperationLease) -> Step {
+    State(lease.word().load()).step()
+}
+
+/// Drops the front owner and the lease, as an admission, a ready or their futures do.
+pub fn drop_front(lease: OperationLease) {
+    let done = super::operation::leave_front(&lease);
+    let floor = &lease.shared().floor;
+    floor.settle(&lease, done);
+}
+
+/// STOPPED, then everyone watched, as a session stop does.
+pub fn stop_session(session: &Lease<Session>) {
+    session.word().set(STOPPED);
+    let floor = &session.shared().floor;
+    let mut bits = session.watched.fetch_or(0, order::STEP);
+    while bits != 0 {
+        let index = bits.trailing_zeros() as u16;
+        bits &= bits - 1;
+        if let Some(operation) = floor.operations.upgrade_live(index) {
+            floor.stop(&operation, Cause::Session);
+        }
+    }
+}
+
+/// Everything is given back: called with no operation left.
+pub fn assert_zero(anchor: &Anchor<Session, Ground>) {
+    let floor = &anchor.shared().floor;
+    let node = floor.node.snapshot();
+    assert_eq!(
+        (node.owners, node.queued, node.running, node.pending, node.pool_running),
+        (0, 0, 0, 0, 0),
+        "the node's word"
+    );
+    for tenant in 0..2 {
+        let used = floor.tenants[tenant].snapshot();
+        assert_eq!((used.requests, used.running), (0, 0), "a tenant's word");
+    }
+    let used = floor.providers[0].snapshot();
+    assert_eq!((used.requests, used.running), (0, 0), "the provider's word");
+}
