@@ -13,7 +13,8 @@ use loom::sync::Arc;
 use loom::thread;
 use loom_tests::{Bound, check};
 
-const BOUND: Bound = Bound::Preemptions(3);
+/// Most of these searches end: every execution there is.
+const BOUND: Bound = Bound::Complete;
 const RUN: NodeUnits = NodeUnits::RUN_IO;
 const FULL: Result<(), Blocked> = Err(Blocked::Full(Dimension::IoRunning));
 
@@ -42,7 +43,7 @@ impl Owned {
 
 #[test]
 fn two_charges_one_unit() {
-    check("two_charges_one_unit", Bound::Complete, || {
+    check("two_charges_one_unit", BOUND, || {
         let node = node(1);
         let other = {
             let node = Arc::clone(&node);
@@ -154,7 +155,7 @@ fn lower_vs_lower() {
 
 #[test]
 fn lower_vs_lower_with_a_charge() {
-    check("lower_vs_lower_with_a_charge", BOUND, || {
+    check("lower_vs_lower_with_a_charge", Bound::Preemptions(4), || {
         let node = node(2);
         let lowering = {
             let node = Arc::clone(&node);
@@ -261,7 +262,7 @@ fn retain_vs_retain() {
 /// A snapshot is of one instant, also while a limit falls: its use never is above its limit, and never negative.
 #[test]
 fn snapshot_vs_lower_and_give() {
-    check("snapshot_vs_lower_and_give", BOUND, || {
+    check("snapshot_vs_lower_and_give", Bound::Preemptions(4), || {
         let node = node(2);
         reserve(&node).unwrap();
         let giver = {
