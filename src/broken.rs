@@ -44,14 +44,55 @@ pub fn accounting_in_drop(what: &'static str) {
     }
 }
 
-#[cfg(test)]
+/// For tests of what breaks: the flag is of the whole process and would spoil the snapshots of the tests beside it, so
+/// `test` runs in a process of its own. `name` is the path of the calling test, from the root of the crate.
+#[cfg(all(test, not(loom), not(miri)))]
+pub fn in_a_process_of_its_own(name: &str, test: impl FnOnce()) {
+    const INSIDE: &str = "LATENT_TEST_BREAKS";
+    if std::env::var_os(INSIDE).is_some_and(|inside| inside == name) {
+        assert!(!is_broken());
+        test();
+        assert!(is_broken(), "nothing broke");
+        return;
+    }
+    let binary = std::env::current_exe().expect("a test binary has a path");
+    let mut child = std::process::Command::new(binary);
+    let output =
+        child.args([name, "--exact", "--test-threads=1"]).env(INSIDE, name).output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+}
+
+#[cfg(all(test, not(loom), not(miri)))]
 mod tests {
     use super::*;
+    use crate::foreign::foreign;
 
-    // The flag is of the whole process, so a test that sets it would break the snapshots of other tests running beside
-    // it. It is set in a process of its own, in `tests/`.
     #[test]
-    fn nothing_is_broken_at_first() {
-        assert!(!is_broken());
+    fn a_break_panics_and_is_never_forgotten() {
+        in_a_process_of_its_own("broken::tests::a_break_panics_and_is_never_forgotten", || {
+            assert!(foreign(|| accounting("a count left its range")).is_err());
+            assert!(is_broken());
+        });
+    }
+
+    #[test]
+    fn a_break_in_a_destructor_does_not_panic_twice() {
+        struct Breaks;
+        impl Drop for Breaks {
+            fn drop(&mut self) {
+                accounting_in_drop("a destructor found it");
+            }
+        }
+        in_a_process_of_its_own("broken::tests::a_break_in_a_destructor_does_not_panic_twice", || {
+            let doubly = foreign(|| {
+                let _breaks = Breaks;
+                panic!("the first panic");
+            });
+            let text = doubly
+                .map_err(|panic| panic.into_payload().downcast_ref::<&str>().map(|text| (*text).to_owned()));
+            assert_eq!(text, Err(Some("the first panic".to_owned())));
+            assert!(foreign(|| drop(Breaks)).is_err(), "alone it panics");
+        });
     }
 }

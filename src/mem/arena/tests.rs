@@ -323,6 +323,50 @@ fn a_word_step_cannot_touch_the_leases() {
     assert!(foreign(|| stale.with_user(1 << USER_BITS)).is_err());
 }
 
+#[cfg(not(miri))]
+mod breaks {
+    use super::*;
+    use crate::broken::in_a_process_of_its_own;
+
+    #[test]
+    fn a_hold_that_nobody_has() {
+        in_a_process_of_its_own("mem::arena::tests::breaks::a_hold_that_nobody_has", || {
+            let (broker, _) = broker(1);
+            let call = call(session(&broker));
+            assert!(foreign(|| broker.shared().calls.release_hold(0, 0)).is_err());
+            assert!(foreign(|| broker.shared().calls.step_held(0, Some, 0).map(drop)).is_err());
+            assert_eq!((call.word().load().leases(), call.word().load().is_ended()), (1, false));
+        });
+    }
+
+    #[test]
+    fn more_leases_than_the_word_can_count() {
+        in_a_process_of_its_own("mem::arena::tests::breaks::more_leases_than_the_word_can_count", || {
+            let (broker, _) = broker(1);
+            let call = call(session(&broker));
+            for _ in 1..LEASES_MAX {
+                std::mem::forget(call.duplicate());
+            }
+            assert!(foreign(|| call.duplicate()).is_err());
+            assert!(foreign(|| broker.shared().calls.upgrade_live(0)).is_err());
+            let bits = call.word().load();
+            assert_eq!((bits.leases(), bits.is_held()), (LEASES_MAX, false), "the refused ones left nothing");
+        });
+    }
+
+    #[test]
+    fn units_that_are_not_there() {
+        in_a_process_of_its_own("mem::arena::tests::breaks::units_that_are_not_there", || {
+            let (broker, _) = broker(1);
+            let call = call(session(&broker));
+            call.word().set(0b1);
+            assert!(foreign(|| call.duplicate().release_with(2)).is_err());
+            let bits = call.word().load();
+            assert_eq!((bits.leases(), bits.user()), (2, 1), "the word is untouched; the lease is lost");
+        });
+    }
+}
+
 #[test]
 fn the_word_reads_well() {
     let bits = Bits(0).with_user(0x2a).with_held(true);
