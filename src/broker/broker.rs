@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::broker::capability::is_name;
-use crate::broker::control::{Kind, stop_waiters};
+use crate::broker::control::Kind;
 use crate::broker::error::{Denied, Error, Invalid};
 use crate::broker::ground::{Ground, GroundAnchor};
 use crate::broker::limits::{BROKER_COSTS, BrokerLimits, LimitsError};
@@ -78,11 +78,11 @@ impl Broker {
     /// `broker.plans`, `broker.tenants` or `broker.metadata_bytes`; the broker is retired.
     pub fn seal(&self, spec: PlanSpec) -> Result<Plan, Error> {
         let ground = self.ground();
-        // Declared before the guard, so dropped after it.
+        // Declared before the guard, so dropped after it, as `spec` is.
         let _swept;
         let mut control = ground.control();
         _swept = control.sweep(ground);
-        Ok(Plan { core: control.seal(ground, spec)? })
+        Ok(Plan { core: control.seal(ground, &spec)? })
     }
 
     /// Opens a session under a plan. No lock, no allocation; one step each on the arena's head, the slot's word and the
@@ -219,12 +219,13 @@ impl Provider {
 }
 
 impl Drop for Provider {
+    /// One step. Direct operations wait for the node and not for a provider, so there is no waiter to look for; what is
+    /// ready finds the tag changed when it starts.
     fn drop(&mut self) {
         let ground = self.anchor.shared();
         let (number, tag) = (self.reference.number(), self.reference.tag());
         if ground.floor.providers[usize::from(number)].swap_tag(tag, 0).is_err() {
             crate::broken::accounting_in_drop("a registered provider lost its tag to another");
         }
-        stop_waiters(ground, number, tag);
     }
 }

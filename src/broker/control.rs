@@ -249,29 +249,29 @@ impl Control {
         Ok(self.last_tag)
     }
 
-    /// Seals a plan.
+    /// Seals a plan. The specification stays the caller's: a refusal under the guard drops no last reference (C4).
     ///
     /// # Errors
     ///
     /// See [`Broker::seal`](super::Broker::seal).
-    pub(crate) fn seal(&mut self, ground: &Ground, mut spec: PlanSpec) -> Result<Arc<PlanCore>, Error> {
+    pub(crate) fn seal(&mut self, ground: &Ground, spec: &PlanSpec) -> Result<Arc<PlanCore>, Error> {
         self.check_alive()?;
-        plan::check_spec(&spec)?;
+        plan::check_spec(spec)?;
         let mut bindings = Vec::with_capacity(spec.bindings.len());
-        for (capability, reference, policy) in spec.bindings.drain(..) {
+        for (capability, reference, policy) in &spec.bindings {
             if reference.logical().broker() != self.id {
                 return Err(Error::denied(Denied::ForeignProvider));
             }
             if ground.floor.providers[usize::from(reference.number())].tag() != reference.tag() {
                 return Err(Error::retired(What::Epoch));
             }
-            let terms = Terms::seal(&policy, capability, &ground.limits)?;
-            bindings.push(Binding::new(capability, reference, terms));
+            let terms = Terms::seal(policy, capability, &ground.limits)?;
+            bindings.push(Binding::new(capability, reference.clone(), terms));
         }
         if self.plans.len() >= ground.limits.plans as usize {
             return Err(Error::full(Dimension::BrokerPlans, Scope::Node));
         }
-        let cost = PlanCore::cost(&spec, &bindings);
+        let cost = PlanCore::cost(spec, &bindings);
         charge(ground, cost)?;
         let tenant = self.tenant(ground, &spec.tenant).inspect_err(|_| ground.broker_metadata.give(cost))?;
         let plan = Arc::new(PlanCore::new(self.id, tenant, spec, bindings.into()));
@@ -410,7 +410,7 @@ fn charge(ground: &Ground, bytes: u64) -> Result<(), Error> {
 /// What of `bytes` the prepaid cost of one unit does not cover.
 pub(crate) fn beyond_prepaid(dimension: Dimension, bytes: u64) -> u64 {
     let prepaid = fixed_cost(dimension);
-    if bytes > prepaid { bytes - prepaid } else { 0 }
+    bytes.max(prepaid) - prepaid
 }
 
 fn open_tenant(ground: &Ground, number: u16, limits: RequestLimits) {

@@ -81,11 +81,12 @@ pub(crate) fn authorize(
     operation: Operation,
     cost: &Cost,
 ) -> Result<Accepted, Error> {
-    session::check(session)?;
+    let now = session::check(session)?;
     let (number, binding) = PlanCore::of(session).binding(operation)?;
     valid(session, binding, operation.index())?;
     let granted = binding.terms.grant(operation, cost)?;
-    let deadline = deadline(session, binding);
+    // The coarse clock is never early: a wall time ends at most one kernel tick early, and never late.
+    let deadline = session.deadline.load(order::COUNT).min(binding.terms.ends(now));
     ledger::reserve(&session.budgets, &cost.charges).map_err(Error::spent)?;
     if let Err(error) = valid(session, binding, operation.index()) {
         ledger::refund(&session.budgets, &cost.charges);
@@ -102,16 +103,4 @@ pub(crate) fn authorize(
         operation: operation.index(),
         pooled: binding.pooled,
     })
-}
-
-/// The session's deadline, or the end of the policy's wall time from now if that is earlier. The coarse clock is never
-/// early, so the wall time is at most one kernel tick short and never long.
-#[inline]
-fn deadline(session: &SessionLease, binding: &Binding) -> u64 {
-    let own = session.deadline.load(order::COUNT);
-    if !binding.terms.has_wall_time() {
-        return own;
-    }
-    let clock = &session.shared().floor.clock;
-    own.min(binding.terms.ends(clock.nanos_since_base(clock.coarse())))
 }

@@ -198,14 +198,14 @@ pub(crate) struct PlanCore {
 }
 
 impl PlanCore {
-    pub(crate) fn new(broker: u64, tenant: u16, spec: PlanSpec, bindings: Box<[Binding]>) -> PlanCore {
+    pub(crate) fn new(broker: u64, tenant: u16, spec: &PlanSpec, bindings: Box<[Binding]>) -> PlanCore {
         PlanCore {
             word: AtomicU32::new(PLAN_PUBLISHED),
             tenant,
             broker,
             bindings,
-            tenant_name: spec.tenant.into(),
-            publication: spec.publication.into(),
+            tenant_name: spec.tenant.as_str().into(),
+            publication: spec.publication.as_str().into(),
         }
     }
 

@@ -228,17 +228,11 @@ impl Terms {
         Ok(Granted { maximum_output, stream: cost.stream })
     }
 
-    /// When a call that is accepted at `now` ends, in nanoseconds of the node's clock.
+    /// When a call that is accepted at `now` ends, in nanoseconds of the node's clock; the end of time without a wall time.
     #[inline]
     pub(crate) fn ends(&self, now: u64) -> u64 {
         // A time may saturate: what lies 580 years ahead never comes.
         now.saturating_add(self.wall_time)
-    }
-
-    /// Whether calls have a wall time at all, so that the clock need not be asked otherwise.
-    #[inline]
-    pub(crate) fn has_wall_time(&self) -> bool {
-        self.wall_time != u64::MAX
     }
 
     /// Bytes on the heap.
@@ -293,7 +287,7 @@ mod tests {
             .expect("the limits are no more than the ceilings");
         let cost = Cost::new().input(limits.input_bytes).maximum_output(1).stream(stream);
         assert_eq!(terms.grant(send, &cost), Ok(Granted { maximum_output: 1, stream: Some(stream) }));
-        assert!(!terms.has_wall_time());
+        assert_eq!(terms.ends(7), u64::MAX);
     }
 
     #[test]
@@ -359,7 +353,6 @@ mod tests {
         let terms = sealed(&Policy::new().wall_time(Duration::from_nanos(5)));
         assert_eq!(terms.ends(7), 12);
         assert_eq!(terms.ends(u64::MAX - 1), u64::MAX);
-        assert!(terms.has_wall_time());
     }
 
     #[test]

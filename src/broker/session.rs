@@ -131,9 +131,10 @@ pub(crate) fn open(
 }
 
 /// Whether a session may go on now: neither stopped nor closed, its execution not cancelled, its deadline not passed.
-/// Reads the coarse clock, which is late by at most one kernel tick and never early.
+/// Gives the time that it looked at, in nanoseconds of the node's clock: one reading of the coarse clock, which is late
+/// by at most one kernel tick and never early.
 #[inline]
-pub(crate) fn check(session: &SessionLease) -> Result<(), Error> {
+pub(crate) fn check(session: &SessionLease) -> Result<u64, Error> {
     let bits = SessionBits(session.word().load());
     if bits.is_stopped() {
         return Err(Error::stopped(StopCause::Session));
@@ -141,10 +142,12 @@ pub(crate) fn check(session: &SessionLease) -> Result<(), Error> {
     if bits.is_probed() && session.probe.get().is_some_and(|probe| probe.is_cancelled()) {
         return Err(Error::stopped(StopCause::Probe));
     }
-    if session.shared().floor.passed(session.deadline.load(order::COUNT)) {
+    let clock = &session.shared().floor.clock;
+    let now = clock.nanos_since_base(clock.coarse());
+    if now >= session.deadline.load(order::COUNT) {
         return Err(Error::deadline(Which::Session));
     }
-    Ok(())
+    Ok(now)
 }
 
 /// Sets STOPPED or CLOSED and reaches every operation that waits somewhere (B3). An operation is counted in the same
@@ -178,7 +181,7 @@ impl CapabilitySession {
     /// It was stopped, its execution was cancelled (if it has a [`Probe`]), or its deadline has passed, by the coarse
     /// clock.
     pub fn check(&self) -> Result<(), Error> {
-        check(&self.lease)
+        check(&self.lease).map(drop)
     }
 
     /// Asks policy, publication, provider and ledger now, and accepts one call of `operation`.

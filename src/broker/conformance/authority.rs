@@ -53,8 +53,11 @@ fn a_revocation_before_dispatch_refuses_it_and_charges_nothing() {
 #[test]
 fn a_dispatched_call_does_not_start_after_a_revocation_a_withdrawal_or_a_retirement() {
     for (lose, expected) in [
-        ((|node: &mut Node| drop(node.plan.revoke(SEND))) as fn(&mut Node), Kind::Denied(Denied::Policy)),
-        (|node| drop(node.broker.withdraw("publication-1")), Kind::Denied(Denied::Withdrawn)),
+        (
+            (|node: &mut Node| assert_eq!(node.plan.revoke(SEND), Ok(true))) as fn(&mut Node),
+            Kind::Denied(Denied::Policy),
+        ),
+        (|node| assert_eq!(node.broker.withdraw("publication-1"), 1), Kind::Denied(Denied::Withdrawn)),
         (
             |node| {
                 let provider = node.broker.register(ProviderSpec::new("spare")).unwrap();

@@ -40,7 +40,7 @@ fn install(ground: &Ground, name: &str, kind: Kind, kept: Option<Arc<dyn Any + S
 
 fn seal(ground: &Ground, tenant: &str, provider: &ProviderRef) -> Plan {
     let spec = PlanSpec::new(tenant, "publication").bind(&CAPABILITY, provider);
-    Plan { core: ground.control().seal(ground, spec).expect("there is room for a plan") }
+    Plan { core: ground.control().seal(ground, &spec).expect("there is room for a plan") }
 }
 
 fn sweep(ground: &Ground) {
@@ -112,6 +112,24 @@ fn an_epoch_never_dies_with_a_session_nor_under_the_mutex() {
     sweep(ground);
     assert_eq!(ground.counts.providers.load(order::COUNT), 0, "the number follows in the next sweep");
     assert_eq!(ground.broker_metadata.used(), 0);
+}
+
+// C4: a refused seal does not drop the last reference of an epoch under the mutex either.
+#[test]
+fn a_refused_seal_drops_nothing_under_the_mutex() {
+    let anchor = ground();
+    let ground = anchor.shared();
+    let dropped_freely = Arc::new(AtomicBool::new(false));
+    let epoch = Epoch { ground: anchor.clone(), dropped_freely: dropped_freely.clone() };
+    let provider = install(ground, "provider", Kind::Direct, Some(Arc::new(epoch)));
+    let policy = crate::broker::Policy::new().operations(0);
+    let spec = PlanSpec::new("tenant", "publication").bind_with(&CAPABILITY, &provider, policy);
+    drop(provider);
+    let refused = ground.control().seal(ground, &spec);
+    assert_eq!(refused.map(drop), Err(Error::invalid(Invalid::Operation)));
+    assert!(!dropped_freely.load(Ordering::SeqCst));
+    drop(spec);
+    assert!(dropped_freely.load(Ordering::SeqCst));
 }
 
 // pools.42: limits of tenants and providers reach those that are there and those that come later.
@@ -197,7 +215,8 @@ fn a_refused_seal_charges_nothing() {
     let plan = seal(ground, "tenant", &provider);
     let used = ground.broker_metadata.used();
     let long = "n".repeat(256);
-    let refused = ground.control().seal(ground, PlanSpec::new(&long, &long).bind(&CAPABILITY, &provider));
+    let spec = PlanSpec::new(&long, &long).bind(&CAPABILITY, &provider);
+    let refused = ground.control().seal(ground, &spec);
     assert_eq!(refused.map(drop), Err(Error::full(Dimension::BrokerTenants, Scope::Node)));
     assert_eq!(ground.broker_metadata.used(), used);
     assert_eq!(ground.counts.plans.load(order::COUNT), 1);
