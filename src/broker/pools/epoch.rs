@@ -100,6 +100,11 @@ impl ProviderSetup {
 /// the last of them is gone, on the control path.
 pub(crate) struct EpochData {
     pub(crate) number: Epoch,
+    /// The logical provider's number and the instance tag.
+    pub(crate) provider: u16,
+    pub(crate) tag: u32,
+    /// Connections of this epoch, idle ones and dials included.
+    pub(crate) connections: AtomicU64,
     pub(crate) authority: String,
     pub(crate) digest: String,
     pub(crate) credentials: Credentials,
@@ -113,16 +118,14 @@ pub(crate) struct EpochCore {
     pub(crate) tag: u32,
     pub(crate) data: Arc<EpochData>,
     pub(crate) charged: u64,
-    /// Connections of this epoch, idle ones and dials included.
-    pub(crate) connections: AtomicU64,
 }
 
 impl EpochCore {
     pub(crate) fn take_connection(&self) {
-        self.connections.fetch_add(1, order::COUNT);
+        self.data.connections.fetch_add(1, order::COUNT);
     }
     pub(crate) fn give_connection(&self) {
-        if self.connections.fetch_sub(1, order::COUNT) == 0 {
+        if self.data.connections.fetch_sub(1, order::COUNT) == 0 {
             crate::broken::accounting_in_drop("an epoch lost a connection that it did not have");
         }
     }

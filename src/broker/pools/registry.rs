@@ -60,6 +60,10 @@ pub(crate) struct Registry {
     idle_age: AtomicU64,
     state: AtomicU8,
     installed: ArcSwap<Installations>,
+    /// What `books.epochs` keeps, for snapshots, which take no lock.
+    retained: ArcSwap<Vec<Arc<EpochData>>>,
+    /// How many clients `books` lists.
+    clients: AtomicU32,
     books: Mutex<Books>,
     clients_made: AtomicU32,
     pub(crate) events: Events,
@@ -90,6 +94,12 @@ impl Registry {
     }
     fn books(&self) -> MutexGuard<'_, Books> {
         self.books.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+    /// Shows snapshots what the books list. Under the control mutex.
+    fn publish(&self, books: &Books) {
+        let retained = books.epochs.iter().map(|epoch| epoch.data.clone()).collect();
+        self.retained.store(Arc::new(retained));
+        self.clients.store(books.clients.len() as u32, order::PUBLISH);
     }
     /// A connection began to rest: the control task looks when it will have rested long enough.
     pub(crate) fn idle_from(&self, since: u64) {
@@ -147,10 +157,13 @@ impl Registry {
                 let epoch = &books.epochs[at];
                 let unused = !epoch.is_current()
                     && Arc::strong_count(epoch) == 1
-                    // Plans keep the data without the core.
-                    && Arc::strong_count(&epoch.data) == 1
+                    // Plans keep the data without the core; the published list has one reference.
+                    && Arc::strong_count(&epoch.data) == 2
                     && !books.clients.iter().any(|listed| listed.tag == epoch.tag);
                 if unused { epochs.push(books.epochs.swap_remove(at)) } else { at += 1 }
+            }
+            if !gone.is_empty() || !epochs.is_empty() {
+                self.publish(&books);
             }
         }
         for listed in &gone {
@@ -166,20 +179,20 @@ impl Registry {
         let node = ground.floor.node.snapshot();
         let shares = ground.shares.snapshot();
         let jobs = ground.jobs.snapshot();
-        let books = self.books();
-        let installed = self.installed.load();
-        let retired_connections = books
-            .epochs
+        let retained = self.retained.load();
+        let is_current =
+            |epoch: &EpochData| ground.floor.providers[usize::from(epoch.provider)].tag() == epoch.tag;
+        let retired_connections = retained
             .iter()
-            .filter(|epoch| !epoch.is_current())
+            .filter(|epoch| !is_current(epoch))
             .map(|epoch| epoch.connections.load(order::OBSERVE))
             .sum();
         let (connections, idle) = (u64::from(shares.connections), u64::from(shares.idle_connections));
         let connecting = u64::from(jobs.connecting);
         PoolSnapshot {
-            configurations: installed.len() as u64,
-            retained_configurations: books.epochs.len() as u64,
-            clients: books.clients.len() as u64,
+            configurations: self.installed.load().len() as u64,
+            retained_configurations: retained.len() as u64,
+            clients: self.clients.load(order::OBSERVE).into(),
             connections,
             active_connections: connections.checked_sub(idle + connecting).unwrap_or(0),
             idle_connections: idle,
@@ -286,6 +299,8 @@ impl ProviderPools {
             idle_age: AtomicU64::new(nanos(limits.idle_age)),
             state: AtomicU8::new(OPEN),
             installed: ArcSwap::from_pointee(Installations::new()),
+            retained: ArcSwap::from_pointee(Vec::new()),
+            clients: AtomicU32::new(0),
             books: Mutex::new(Books::default()),
             clients_made: AtomicU32::new(0),
             events: Events::new(),
@@ -361,6 +376,7 @@ impl ProviderPools {
             next.insert(name, installed.clone());
             registry.installed.store(Arc::new(next));
             books.epochs.push(installed.core.clone());
+            registry.publish(&books);
             (installed, old)
         };
         drop(swept);
@@ -476,6 +492,7 @@ impl ProviderPools {
             typed: client.clone(),
             charged,
         });
+        registry.publish(&books);
         Ok(ProviderClient { core: client })
     }
 
@@ -564,8 +581,8 @@ impl ProviderPools {
         Error::retired(if self.state() == RETIRED { What::Pools } else { What::Admission })
     }
 
-    /// What is held now. Counters are read one after another: an observation, not a decision. Takes the control mutex for
-    /// the counts of epochs and clients.
+    /// What is held now. Counters are read one after another: an observation, not a decision. No lock, no
+    /// allocation once the calling thread has taken one.
     pub fn snapshot(&self) -> PoolSnapshot {
         self.registry().snapshot()
     }
@@ -610,6 +627,9 @@ fn installation(
 ) -> InstalledProvider {
     let data = Arc::new(EpochData {
         number: setup.epoch,
+        provider: logical.number(),
+        tag,
+        connections: AtomicU64::new(0),
         authority: setup.authority,
         digest: setup.digest,
         credentials: setup.credentials,
@@ -621,7 +641,6 @@ fn installation(
         tag,
         data,
         charged,
-        connections: AtomicU64::new(0),
     });
     InstalledProvider { core, reference }
 }
