@@ -53,6 +53,7 @@ pub(crate) struct Admitted {
 pub(crate) struct Terms {
     plan: Plan,
     pub(crate) request_bytes: u64,
+    pub(crate) response_bytes: u64,
 }
 
 /// Why the parts do not go together.
@@ -175,14 +176,17 @@ fn admit(broker: &Broker, config: &Config, doors: &[Door], tenant: &Tenant) -> R
 
 fn seal(broker: &Broker, tenant: &Tenant, provider: &Provider, door: &Door) -> Result<Terms, Error> {
     let body = &provider.http.body;
-    let request_bytes = tenant.request_bytes.unwrap_or(u64::MAX).min(body.request_bytes);
-    let response_bytes = tenant.response_bytes.unwrap_or(u64::MAX).min(body.response_bytes);
-    let mut policy = Policy::new().stream(StreamBudget::new(request_bytes, response_bytes)?);
+    // The adapter asks for what the provider allows; what one tenant may is less, and counted at the ingress.
+    let mut policy = Policy::new().stream(StreamBudget::new(body.request_bytes, body.response_bytes)?);
     if let Some(time) = provider.wall_time {
         policy = policy.wall_time(time);
     }
     let reference = door.provider.installed().reference();
     let plan =
         broker.seal(PlanSpec::new(&tenant.name, &provider.name).bind_with(&HTTP, &reference, policy))?;
-    Ok(Terms { plan, request_bytes })
+    Ok(Terms {
+        plan,
+        request_bytes: tenant.request_bytes.unwrap_or(u64::MAX).min(body.request_bytes),
+        response_bytes: tenant.response_bytes.unwrap_or(u64::MAX).min(body.response_bytes),
+    })
 }

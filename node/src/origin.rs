@@ -5,7 +5,7 @@
 //! | `/` | a small JSON object |
 //! | `/bytes/N` | N bytes, as a stream |
 //! | `/slow`, `/slow/MS` | a small JSON object, after 1,000 or MS milliseconds |
-//! | `/echo` | the body that was sent, as a stream |
+//! | `/echo` | the body that was sent, at most 1 MiB |
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -17,6 +17,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
+use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -25,6 +26,7 @@ use tokio::net::TcpListener;
 
 /// Most bytes that `/bytes` gives, and most milliseconds that `/slow` takes.
 const MOST: (u64, u64) = (1 << 30, 60_000);
+const LARGEST_ECHO: usize = 1 << 20;
 
 /// Serves on a free loopback port until the runtime ends, and says where.
 pub(crate) async fn start() -> std::io::Result<SocketAddr> {
@@ -73,20 +75,28 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Answer>, Infallib
             tokio::time::sleep(Duration::from_millis(millis)).await;
             json(format!("{{\"slept_ms\":{millis}}}\n"))
         }
-        ("echo", ..) => {
-            let kind = request.headers().get(CONTENT_TYPE).cloned();
-            let mut response = Response::new(Answer::Echo(request.into_body()));
-            if let Some(kind) = kind {
-                response.headers_mut().insert(CONTENT_TYPE, kind);
-            }
-            response
-        }
+        ("echo", ..) => echo(request).await,
         _ => {
             let mut response = json("{\"error\":\"try /, /bytes/N, /slow/MS or /echo\"}\n".to_owned());
             *response.status_mut() = StatusCode::NOT_FOUND;
             response
         }
     })
+}
+
+/// Gives the body back once all of it is there: an answer that begins earlier would end the upload.
+async fn echo(request: Request<Incoming>) -> Response<Answer> {
+    let kind = request.headers().get(CONTENT_TYPE).cloned();
+    let Ok(body) = Limited::new(request.into_body(), LARGEST_ECHO).collect().await else {
+        let mut response = json("{\"error\":\"at most 1 MiB is given back\"}\n".to_owned());
+        *response.status_mut() = StatusCode::PAYLOAD_TOO_LARGE;
+        return response;
+    };
+    let mut response = Response::new(Answer::Text(Some(body.to_bytes())));
+    if let Some(kind) = kind {
+        response.headers_mut().insert(CONTENT_TYPE, kind);
+    }
+    response
 }
 
 fn json(text: String) -> Response<Answer> {
@@ -100,7 +110,6 @@ enum Answer {
     Text(Option<Bytes>),
     /// So many bytes are still to come.
     Zeros(u64),
-    Echo(Incoming),
 }
 
 /// What `/bytes` gives, a piece at a time.
@@ -108,12 +117,12 @@ static PIECE: [u8; 16 << 10] = [b'.'; 16 << 10];
 
 impl Body for Answer {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = Infallible;
 
     fn poll_frame(
         self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match self.get_mut() {
             Answer::Text(text) => Poll::Ready(text.take().map(|text| Ok(Frame::data(text)))),
             Answer::Zeros(0) => Poll::Ready(None),
@@ -122,7 +131,6 @@ impl Body for Answer {
                 *left -= piece as u64;
                 Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&PIECE[..piece])))))
             }
-            Answer::Echo(body) => Pin::new(body).poll_frame(context),
         }
     }
 
@@ -130,7 +138,6 @@ impl Body for Answer {
         match self {
             Answer::Text(text) => text.is_none(),
             Answer::Zeros(left) => *left == 0,
-            Answer::Echo(body) => body.is_end_stream(),
         }
     }
 
@@ -138,7 +145,6 @@ impl Body for Answer {
         match self {
             Answer::Text(text) => SizeHint::with_exact(text.as_ref().map_or(0, |text| text.len() as u64)),
             Answer::Zeros(left) => SizeHint::with_exact(*left),
-            Answer::Echo(body) => body.size_hint(),
         }
     }
 }

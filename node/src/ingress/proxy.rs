@@ -8,7 +8,7 @@ use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
 use hyper::body::Incoming;
 use latent_adapters::http::{HttpError, HttpRequest};
-use latent_capabilities::OriginSlot;
+use latent_capabilities::{Dimension, Effect, OriginSlot};
 
 use super::connection::State;
 use super::front::Desk;
@@ -75,7 +75,13 @@ pub(super) async fn carry(
         state.leave_unread();
     }
     let answer = called.map_err(|error| refused(&error, &watch, terms.request_bytes))?;
-    let mut response = Response::new(Reply::carried(answer.body, session));
+    if answer.body.size_hint().lower() > terms.response_bytes {
+        let text = format!("the response is larger than the {} bytes that are allowed", terms.response_bytes);
+        let refusal = Refusal::of_node(StatusCode::BAD_GATEWAY, "response-too-large", text);
+        let dimension = Some(Dimension::BrokerStreamOutputBytes);
+        return Err(Refusal { effect: Effect::Sent, dimension, ..refusal });
+    }
+    let mut response = Response::new(Reply::carried(answer.body, terms.response_bytes, session));
     *response.status_mut() = answer.status;
     *response.headers_mut() = answer.headers;
     Ok(response)

@@ -1,8 +1,9 @@
 //! The body of a response, and what must end with it.
 
+use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -31,7 +32,59 @@ enum Content {
 #[derive(Debug)]
 struct Carried {
     body: ResponseBody,
+    /// Bytes that may still come.
+    left: u64,
+    /// Said after what came before it has been flushed.
+    failed: Option<ReplyError>,
     session: CapabilitySession,
+}
+
+/// Why an answer ended early. By then its head is with the client, so all that is left to do is to cut it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReplyError {
+    /// What the adapter says.
+    Http(HttpError),
+    /// More than this tenant may receive.
+    TooLarge,
+}
+
+impl fmt::Display for ReplyError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReplyError::Http(error) => error.fmt(out),
+            ReplyError::TooLarge => out.write_str("the response is larger than this tenant may receive"),
+        }
+    }
+}
+
+impl std::error::Error for ReplyError {}
+
+impl Carried {
+    fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ReplyError>>> {
+        if let Some(error) = self.failed {
+            return Poll::Ready(Some(Err(error)));
+        }
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        let error = match frame {
+            None => return Poll::Ready(None),
+            Some(Ok(frame)) => {
+                let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
+                match self.left.checked_sub(bytes) {
+                    Some(left) => {
+                        self.left = left;
+                        return Poll::Ready(Some(Ok(frame)));
+                    }
+                    None => ReplyError::TooLarge,
+                }
+            }
+            Some(Err(error)) => ReplyError::Http(error),
+        };
+        // hyper drops what it has not written yet when a body fails. Pausing once lets it write the head and the
+        // bytes before the failure, so that the client sees a cut answer and not none.
+        self.failed = Some(error);
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
 }
 
 impl Drop for Carried {
@@ -50,9 +103,10 @@ impl Reply {
         Self { content: Content::Whole(Some(text.into())), access: None, _busy: None }
     }
 
-    /// A body that an origin is sending.
-    pub(super) fn carried(body: ResponseBody, session: CapabilitySession) -> Self {
-        Self { content: Content::Carried(Box::new(Carried { body, session })), access: None, _busy: None }
+    /// A body that an origin is sending, cut after `most` bytes.
+    pub(super) fn carried(body: ResponseBody, most: u64, session: CapabilitySession) -> Self {
+        let carried = Carried { body, left: most, failed: None, session };
+        Self { content: Content::Carried(Box::new(carried)), access: None, _busy: None }
     }
 
     /// Keeps the connection busy and writes the access log when this body is done.
@@ -63,16 +117,16 @@ impl Reply {
 
 impl Body for Reply {
     type Data = Bytes;
-    type Error = HttpError;
+    type Error = ReplyError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, ReplyError>>> {
         let this = self.get_mut();
         let frame = match &mut this.content {
             Content::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Content::Carried(carried) => Pin::new(&mut carried.body).poll_frame(context),
+            Content::Carried(carried) => carried.poll_frame(context),
         };
         if let (Poll::Ready(frame), Some(access)) = (&frame, &mut this.access) {
             access.note(frame.as_ref());
@@ -112,7 +166,7 @@ pub(super) struct Access {
 }
 
 impl Access {
-    fn note(&mut self, frame: Option<&Result<Frame<Bytes>, HttpError>>) {
+    fn note(&mut self, frame: Option<&Result<Frame<Bytes>, ReplyError>>) {
         match frame {
             Some(Ok(frame)) => self.bytes += frame.data_ref().map_or(0, |data| data.len() as u64),
             Some(Err(_)) => self.failed = true,

@@ -23,6 +23,7 @@ fn config(origin: &Origin, limits: &str) -> String {
         token = \"token-of-bob\"
         providers = [\"other\"]
         limits.request_bytes = 1000
+        limits.response_bytes = 1000
         [[providers]]
         name = \"local\"
         [[providers.origins]]
@@ -118,6 +119,12 @@ fn what_is_too_large_is_refused() {
     let answer = client.answer().expect("an answer");
     assert_eq!((answer.status, answer.json()["error"].as_str()), (413, Some("request-too-large")));
 
+    let body = node.get_as("token-of-bob", "/http/other/bytes/1000");
+    assert_eq!((body.status, body.body.len()), (200, 1_000));
+    is(&node.get_as("token-of-bob", "/http/other/bytes/1001"), 502, "response-too-large", "sent");
+    let cut = node.get_as("token-of-bob", "/http/other/chunks/1001");
+    assert_eq!((cut.status, cut.complete), (200, false), "its length was not known beforehand");
+
     let mut client = node.client();
     client
         .send(format!("GET / HTTP/1.1\r\nhost: node\r\nx-long: {}\r\n\r\n", "x".repeat(20_000)))
@@ -179,7 +186,8 @@ fn time_that_is_over_is_told_as_whose() {
         .expect("the node reads");
     super::support::wait_until("the holder runs", || node.snapshot()["pools"]["running_requests"] == 1);
     let answer = node.get_as("token-of-alice", "/http/local/ok");
-    is(&answer, 504, "deadline-queue", "not-sent");
+    is(&answer, 503, "deadline-queue", "not-sent");
+    assert_eq!(answer.header("retry-after"), Some("1"));
     assert_eq!(holder.answer().expect("an answer").text(), "slept");
     node.settle();
 }

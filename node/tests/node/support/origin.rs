@@ -5,7 +5,8 @@
 //! | `/ok` | answers `fine` |
 //! | `/slow/MS` | answers `slept` after MS milliseconds |
 //! | `/bytes/N` | answers N bytes |
-//! | `/flood` | announces 1 GiB and sends as long as anybody reads |
+//! | `/chunks/N` | answers N bytes, one to a chunk |
+//! | `/flood` | sends as long as anybody reads |
 //! | `/echo` | answers the body (which must have a length) |
 //! | `/sink` | reads the body slowly, never answers |
 //! | `/stall` | never answers |
@@ -117,19 +118,28 @@ fn answer(head: &str, reader: &mut impl Read, writer: &mut TcpStream, seen: &See
             std::io::copy(&mut std::io::repeat(b'x').take(number), writer)?;
             Ok(true)
         }
+        "chunks" => {
+            writer.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")?;
+            for _ in 0..number {
+                writer.write_all(b"1\r\nx\r\n")?;
+            }
+            writer.write_all(b"0\r\n\r\n")?;
+            Ok(true)
+        }
         "flood" => {
-            write!(writer, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", 1_u64 << 30)?;
+            writer.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")?;
+            let chunk = format!("1000\r\n{}\r\n", "x".repeat(4_096));
             loop {
-                writer.write_all(&[b'x'; 4_096])?;
+                writer.write_all(chunk.as_bytes())?;
                 seen.flooded.fetch_add(4_096, Ordering::SeqCst);
             }
         }
         "echo" => {
             let length =
                 header(head, "content-length").and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
-            write!(writer, "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n")?;
-            std::io::copy(&mut reader.take(length), writer)?;
-            Ok(true)
+            let mut body = Vec::new();
+            reader.take(length).read_to_end(&mut body)?;
+            whole(writer, &body)
         }
         "sink" => {
             let mut piece = [0; 1_024];
