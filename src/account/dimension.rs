@@ -48,9 +48,9 @@ macro_rules! dimensions {
                 /// Bytes that one call may turn into inline output, added up over its life.
                 BrokerOutputBytes output_bytes: Bytes = 64 * KIB, 1..=MIB, model 512, startup;
                 /// Bytes of input that the stream budget of one call may declare; 0 allows none.
-                BrokerStreamInputBytes stream_input_bytes: Bytes = 16 * MIB, 0..=63 * MIB, model 1_024, startup;
+                BrokerStreamInputBytes stream_input_bytes: Bytes = 16 * MIB, 0..=GIB, model 1_024, startup;
                 /// Bytes of output that the stream budget of one call may declare; 0 allows none.
-                BrokerStreamOutputBytes stream_output_bytes: Bytes = 16 * MIB, 0..=63 * MIB, model 1_024, startup;
+                BrokerStreamOutputBytes stream_output_bytes: Bytes = 16 * MIB, 0..=GIB, model 1_024, startup;
             }
             /// What the operations of one node may hold: places, bytes and streams.
             Io "io" IoLimits {

@@ -25,7 +25,7 @@ impl StreamBudget {
     ///
     /// # Errors
     ///
-    /// Both are 0, or one is above 63 MiB, the ceiling of its dimension.
+    /// Both are 0, or one is above 1 GiB, the ceiling of its dimension.
     pub const fn new(input: u64, output: u64) -> Result<StreamBudget, Error> {
         if input == 0 && output == 0 {
             return Err(Error::invalid(Invalid::ZeroLimit));

@@ -61,6 +61,12 @@ mod mapped {
             self.base
         }
 
+        /// How long the region is.
+        #[cfg(all(test, target_os = "linux"))]
+        pub(in super::super) fn length(&self) -> usize {
+            self.length
+        }
+
         pub(super) fn check(&self, start: usize, length: usize) {
             assert!(start <= self.length && length <= self.length - start, "a range outside of its region");
         }

@@ -194,22 +194,17 @@ fn a_purge_beside_takes_never_makes_one_fail() {
 mod resident {
     use super::*;
 
-    /// Resident kilobytes of the mapping that holds `address`, by the system's own account. Neighbours may be merged
-    /// into it, so it is an upper bound.
-    fn resident(address: usize) -> usize {
-        let smaps = std::fs::read_to_string("/proc/self/smaps").expect("Linux has /proc/self/smaps");
-        let mut inside = false;
-        for line in smaps.lines() {
-            let mut words = line.split_whitespace();
-            let first = words.next().unwrap_or_default();
-            if let Some((start, end)) = first.split_once('-') {
-                let hex = |text| usize::from_str_radix(text, 16).ok();
-                inside = hex(start).zip(hex(end)).is_some_and(|(start, end)| (start..end).contains(&address));
-            } else if inside && first == "Rss:" {
-                return words.next().and_then(|number| number.parse().ok()).expect("kilobytes");
-            }
-        }
-        panic!("no mapping holds {address:#x}");
+    /// Resident kilobytes of these pages and of no others: the system merges neighbouring mappings into one, so it is asked
+    /// page by page.
+    fn resident(pages: &crate::mem::blocks::pages::Pages) -> usize {
+        use std::os::unix::fs::FileExt;
+        const ENTRY: usize = 8;
+        let file = std::fs::File::open("/proc/self/pagemap").expect("Linux has /proc/self/pagemap");
+        let mut entries = vec![0; pages.length() / 4096 * ENTRY];
+        let at = (pages.address() / 4096 * ENTRY) as u64;
+        file.read_exact_at(&mut entries, at).expect("every page has an entry");
+        let present = |entry: &[u8]| entry[ENTRY - 1] & 0x80 != 0;
+        entries.chunks_exact(ENTRY).filter(|entry| present(entry)).count() * 4
     }
 
     #[test]
@@ -217,17 +212,17 @@ mod resident {
         let count = 512;
         let blocks: Blocks<u64> =
             Blocks::with_counts(&[1, 1, 1, 1, 1, 1, 1, count]).expect("32 MiB of address space exist");
-        let address = blocks.classes[7].pages.address();
-        assert!(resident(address) < 4 * 1_024, "nothing was touched yet");
+        let pages = &blocks.classes[7].pages;
+        assert!(resident(pages) < 4 * 1_024, "nothing was touched yet");
         let taken: Vec<_> = (0..count).map(|_| blocks.take(65_536).expect("free")).collect();
-        assert!(resident(address) < 4 * 1_024, "a take touches no page");
+        assert!(resident(pages) < 4 * 1_024, "a take touches no page");
         for mut block in taken {
             fill(&blocks, &mut block, 0..65_536);
             blocks.give(block);
         }
-        assert!(resident(address) > 24 * 1_024, "32 MiB were written");
+        assert!(resident(pages) > 24 * 1_024, "32 MiB were written");
         while blocks.purge(64).expect("pages go back").more {}
-        assert!(resident(address) < 8 * 1_024, "the burst is over");
+        assert!(resident(pages) < 8 * 1_024, "the burst is over");
         assert!(blocks.scan_free_zero());
     }
 
@@ -238,7 +233,7 @@ mod resident {
             Blocks::new(LARGEST, 65_536, 512 << 20).expect("5 GiB of address space exist");
         assert!(started.elapsed() < std::time::Duration::from_secs(1));
         for class in &blocks.classes {
-            assert!(resident(class.pages.address()) < 16 * 1_024, "class of {} bytes", class.size);
+            assert!(resident(&class.pages) < 16 * 1_024, "class of {} bytes", class.size);
         }
         let block = blocks.take(LARGEST).expect("free");
         blocks.give(block);
