@@ -202,3 +202,52 @@ impl AsyncWrite for Socket {
         layer!(self, poll_shutdown, cx)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn s36_what_arrived_before_a_reset_is_read_although_writing_has_failed() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
+        let stream =
+            TcpStream::connect(listener.local_addr().expect("an address")).await.expect("a connection");
+        let (mut peer, _) = listener.accept().await.expect("a connection");
+        let wire = Wire::new(stream);
+        let mut socket = Socket { layer: Layer::Plain(Tcp(Arc::clone(&wire))), wire: Arc::clone(&wire) };
+        socket.write_all(b"never read").await.expect("sent");
+        assert_eq!((wire.accepted(), wire.is_flushed()), (10, true));
+        peer.write_all(b"answer").await.expect("sent");
+        // Bytes that were never read make this a reset.
+        drop(peer);
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+
+        for _ in 0..2 {
+            let mut writing = std::pin::pin!(socket.write(b"more"));
+            let failed = std::future::poll_fn(|cx| Poll::Ready(writing.as_mut().poll(cx).is_pending())).await;
+            assert!(failed, "no error: the other direction says what happened");
+        }
+        assert!(!wire.is_flushed());
+        let mut answer = [0; 6];
+        socket.read_exact(&mut answer).await.expect("it arrived before the reset");
+        assert_eq!(&answer, b"answer");
+        let end = tokio::time::timeout(std::time::Duration::from_secs(5), socket.read(&mut answer)).await;
+        assert!(matches!(end.expect("the end is told"), Ok(0) | Err(_)));
+    }
+
+    #[tokio::test]
+    async fn silence_is_asked_of_the_descriptor() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
+        let stream =
+            TcpStream::connect(listener.local_addr().expect("an address")).await.expect("a connection");
+        let (peer, _) = listener.accept().await.expect("a connection");
+        let wire = Wire::new(stream);
+        assert!(wire.is_silent());
+        // On loopback the end is there when the call returns, long before the runtime hears of it.
+        drop(peer);
+        assert!(!wire.is_silent());
+    }
+}
