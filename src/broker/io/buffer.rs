@@ -4,7 +4,7 @@ use crate::account::dimension::Dimension;
 use crate::broker::error::{Denied, Error, Invalid};
 use crate::broker::ground::OperationLease;
 use crate::broker::io::admission::{check, has_started};
-use crate::broker::io::memory::{ByteScopes, spend};
+use crate::broker::io::memory::{ByteScopes, io, spend};
 use crate::broker::io::stream::StreamLease;
 use crate::mem::blocks::{self, Block};
 use crate::sync::{Zero, order};
@@ -134,14 +134,14 @@ impl IoBuffer {
         self.blocks().meta(self.block())
     }
     fn blocks(&self) -> &Blocks {
-        ByteScopes::of(&self.lease).blocks()
+        &io(&self.lease).blocks
     }
     /// The record and the block, to be changed.
     fn change<R>(&mut self, change: impl FnOnce(&mut BlockMeta) -> R) -> R {
         let Self { block: Some(block), lease } = self else {
             crate::broken::accounting("a buffer was used after its drop");
         };
-        change(ByteScopes::of(lease).blocks().meta_mut(block))
+        change(io(lease).blocks.meta_mut(block))
     }
 
     /// The operation that it belongs to.
@@ -198,7 +198,7 @@ impl IoBuffer {
         let Self { block: Some(block), lease } = self else {
             crate::broken::accounting("a buffer was used after its drop");
         };
-        Ok(ByteScopes::of(lease).blocks().bytes_mut(block, spare))
+        Ok(io(lease).blocks.bytes_mut(block, spare))
     }
 
     /// Notes that `count` bytes of the spare part were written.

@@ -2,9 +2,10 @@
 use crate::broker::error::{Denied, Error, Invalid};
 use crate::broker::io::admission::check;
 use crate::broker::io::buffer::{BlockMeta, Blocks, Charge, charged_block};
-use crate::broker::io::memory::ByteScopes;
-use crate::broker::io::transfer::{Direction, TransferLease, Window, refund};
+use crate::broker::io::memory::{ByteScopes, io};
+use crate::broker::io::transfer::{TransferLease, refund};
 use crate::mem::blocks::Block;
+use crate::queue::window::{self, Direction, Window};
 
 /// A block in a place of the window.
 pub(super) struct Held {
@@ -17,7 +18,7 @@ impl Held {
     /// A block for a place that was just taken, together with `lease`.
     pub(super) fn new(lease: TransferLease, direction: Direction, capacity: usize) -> Held {
         let scopes = ByteScopes::of(lease.pin());
-        let block = charged_block(&scopes, BlockMeta::new(capacity, 0, direction.charge()));
+        let block = charged_block(&scopes, BlockMeta::new(capacity, 0, charge(direction)));
         Held { block: Some(block), lease }
     }
     /// An input chunk of these bytes, which fit.
@@ -31,7 +32,7 @@ impl Held {
         IoTransferBuffer { held: self }
     }
     fn blocks(&self) -> &Blocks {
-        ByteScopes::of(self.lease.pin()).blocks()
+        &io(self.lease.pin()).blocks
     }
     fn block(&self) -> &Block {
         match &self.block {
@@ -50,7 +51,7 @@ impl Held {
         let Self { block: Some(block), lease } = self else {
             crate::broken::accounting("a chunk was used after its drop");
         };
-        (block, ByteScopes::of(lease.pin()).blocks())
+        (block, &io(lease.pin()).blocks)
     }
     fn change<R>(&mut self, change: impl FnOnce(&mut BlockMeta) -> R) -> R {
         let (block, blocks) = self.parts();
@@ -60,6 +61,13 @@ impl Held {
         let spare = self.meta().spare(limit);
         let (block, blocks) = self.parts();
         blocks.bytes_mut(block, spare)
+    }
+}
+
+const fn charge(direction: Direction) -> Charge {
+    match direction {
+        Direction::Input => Charge::WindowInput,
+        Direction::Output => Charge::WindowOutput,
     }
 }
 
@@ -77,13 +85,12 @@ impl Drop for Held {
         };
         // Wiped and listed before its place is free: whoever takes the place finds a block.
         scopes.blocks().give(block);
-        let freed =
-            self.lease.word().update_and_wake(|bits| Some(Window(bits).freed(direction)), direction.cells());
-        let Ok((_, after, wakers)) = freed else { return };
-        if Window(after).is_closed(direction) {
+        let freed = window::free(&self.lease, direction);
+        if freed.orphaned {
             refund(&scopes, direction, 1, self.lease.place_size());
         }
-        drop(wakers);
+        // Woken here; the transfer's slot and the operation go last.
+        drop(freed);
     }
 }
 

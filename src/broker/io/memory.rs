@@ -8,6 +8,15 @@ use crate::broker::io::buffer::Blocks;
 use crate::sync::atomic::AtomicU64;
 use crate::sync::{Backoff, order};
 
+/// What the I/O runtime added to the ground of an operation.
+#[inline]
+pub(super) fn io(lease: &OperationLease) -> &IoGround {
+    match lease.shared().io.get() {
+        Some(io) => io,
+        None => crate::broken::accounting("an operation was admitted before its I/O runtime was made"),
+    }
+}
+
 /// Where the bytes of an operation are charged: its tenant, if tenants have a limit below the node's, and the node.
 ///
 /// Takes from the narrow word first, and gives it back if the wide one refuses: a refusal leaves nothing charged.
@@ -21,10 +30,7 @@ pub(super) struct ByteScopes<'a> {
 impl<'a> ByteScopes<'a> {
     #[inline]
     pub(super) fn of(lease: &'a OperationLease) -> Self {
-        let ground = lease.shared();
-        let Some(io) = ground.io.get() else {
-            crate::broken::accounting("an operation was admitted before its I/O runtime was made");
-        };
+        let (ground, io) = (lease.shared(), io(lease));
         let tenant = io.tenant_bytes.then(|| {
             let number = lease.pin().tenant.load(order::COUNT);
             (number, &*ground.tenant_bytes[usize::from(number)])

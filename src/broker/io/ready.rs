@@ -2,19 +2,17 @@
 use crate::broker::error::{Denied, Error};
 use crate::broker::io::admission::check;
 use crate::broker::io::call::poll_stop;
-use crate::broker::io::transfer::{Direction, IoTransfer, TransferLease, Window};
+use crate::broker::io::transfer::{IoTransfer, TransferLease};
 use crate::broker::io::wait::IoWait;
-use crate::mem::park::{Park, Seat};
+use crate::mem::park::Seat;
 use crate::queue::wait::Watch;
+use crate::queue::window::{self, Direction, Window};
 use pin_project_lite::pin_project;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 /// One look at a direction's window; parks in one of the direction's cells if it is full.
-///
-/// Who frees a place takes the wakers of the direction's cells in the very step that frees it, and parking is a step that
-/// sees the window full: a wake cannot be lost.
 fn poll_place(
     lease: &TransferLease,
     direction: Direction,
@@ -32,14 +30,14 @@ fn poll_place(
         return Poll::Ready(Ok(()));
     }
     if seat.is_none() {
-        *seat = lease.claim_any(direction.cells());
+        *seat = window::sit(lease, direction);
     }
     let Some(seat) = seat else {
         return Poll::Ready(Err(Error::denied(Denied::ThirdWaiter)));
     };
-    match lease.park(seat, cx.waker(), |bits| !Window(bits).has_place(direction, places)) {
-        Park::Parked => Poll::Pending,
-        Park::Changed(_) => Poll::Ready(Ok(())),
+    match window::park(lease, seat, direction, places, cx.waker()) {
+        true => Poll::Pending,
+        false => Poll::Ready(Ok(())),
     }
 }
 
@@ -132,9 +130,7 @@ impl TransferWait {
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Error>> {
         let lease = transfer.lease();
-        let fits = |(kept, seat): &(TransferLease, Seat)| {
-            kept.is_same(lease) && direction.cells() & (1 << seat.cell()) != 0
-        };
+        let fits = |(kept, seat): &(TransferLease, Seat)| kept.is_same(lease) && direction.has_seat(seat);
         if self.seat.as_ref().is_some_and(|kept| !fits(kept)) {
             self.as_mut().leave();
         }

@@ -17,7 +17,7 @@ use crate::broker::ground::{Ground, OperationLease};
 use crate::broker::io::admission::check;
 use crate::broker::io::buffer::IoBuffer;
 use crate::broker::io::call::poll_stop;
-use crate::broker::io::memory::ByteScopes;
+use crate::broker::io::memory::{ByteScopes, io};
 use crate::broker::io::wait::IoWait;
 use crate::mem::arena::{Ending, Lease, Nest, Occupant};
 use crate::mem::ring::{Consumer, Pop, Producer, Push, RingSlot};
@@ -128,7 +128,7 @@ impl IoStreamWriter {
         if buffer.is_empty() {
             return Err(Error::invalid(Invalid::EmptyChunk));
         }
-        let limit = ByteScopes::of(self.operation()).io().limits.stream_bytes;
+        let limit = io(self.operation()).limits.stream_bytes;
         if buffer.len() as u64 > limit - self.accepted {
             self.end(Terminal::TooLarge);
             return Err(Error::too_large(Dimension::IoStreamBytes));

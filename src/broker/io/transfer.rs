@@ -11,21 +11,8 @@
 //! place is one chunk on the staged side; an output place is one chunk on the result side, and one on the staged side for
 //! the copy that hands it to a guest.
 //!
-//! The word of a transfer's slot, above the leases and park cells of `mem::arena`:
-//!
-//! ```text
-//!  user bits  17            16           15..8        7..0
-//!            ┌─────────────┬────────────┬────────────┬────────────┐
-//!            │OUTPUT_CLOSED│INPUT_CLOSED│ output out │ input out  │
-//!            └─────────────┴────────────┴────────────┴────────────┘
-//! ```
-//!
-//! * X1. Each chunk or buffer that is out is one unit of its direction's count, from before its block is taken until after
-//!   the block is back.
-//! * X2. Before a direction is closed all of its places are paid for by the transfer; the step that closes it leaves the
-//!   places that are out, at that value of the word, to their chunks, and gives the others back. So each place is given
-//!   back once.
-//! * X3. Accepted totals only grow, and never above the budget.
+//! Places, and who pays for one that comes back, are decided in one word: [`crate::queue::window`]. Accepted totals only
+//! grow, and never above the budget.
 use crate::account::bytes::{Side, Units};
 use crate::account::dimension::Dimension;
 use crate::account::scope::Scope;
@@ -33,11 +20,12 @@ use crate::account::shares::Share;
 use crate::broker::error::{Denied, Error, Invalid};
 use crate::broker::ground::{Ground, OperationLease};
 use crate::broker::io::admission::check;
-use crate::broker::io::buffer::{Blocks, Charge};
+use crate::broker::io::buffer::Blocks;
 use crate::broker::io::chunk::{Held, IoTransferBuffer, IoTransferChunk};
 use crate::broker::io::memory::{ByteScopes, spend};
 use crate::broker::io::ready::TransferReady;
-use crate::mem::arena::{Bits, Ending, Lease, Nest, Occupant};
+use crate::mem::arena::{Ending, Lease, Nest, Occupant};
+use crate::queue::window::{self, Direction, Window};
 use crate::sync::atomic::{AtomicU32, AtomicU64};
 use crate::sync::{Zero, order};
 
@@ -53,67 +41,11 @@ pub struct TransferOptions {
     pub outstanding: u32,
 }
 
-/// Which way bytes go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Direction {
-    /// Guest to provider.
-    Input,
-    /// Provider to guest.
-    Output,
-}
-
-impl Direction {
-    const BOTH: [Direction; 2] = [Direction::Input, Direction::Output];
-
-    const fn index(self) -> usize {
-        self as usize
-    }
-    const fn one(self) -> u64 {
-        1 << (8 * self.index())
-    }
-    const fn closed(self) -> u64 {
-        1 << (16 + self.index())
-    }
-    /// The park cells of those who wait for a place of this direction.
-    pub(super) const fn cells(self) -> u8 {
-        0b11 << (2 * self.index())
-    }
-    const fn budget(self) -> Dimension {
-        match self {
-            Direction::Input => Dimension::BrokerStreamInputBytes,
-            Direction::Output => Dimension::BrokerStreamOutputBytes,
-        }
-    }
-    pub(super) const fn charge(self) -> Charge {
-        match self {
-            Direction::Input => Charge::WindowInput,
-            Direction::Output => Charge::WindowOutput,
-        }
-    }
-}
-
-/// A reading of the word: pure arithmetic.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Window(pub(super) Bits);
-
-impl Window {
-    fn out(self, direction: Direction) -> u32 {
-        ((self.0.user() >> (8 * direction.index())) & 0xff) as u32
-    }
-    pub(super) fn is_closed(self, direction: Direction) -> bool {
-        self.0.has(direction.closed())
-    }
-    pub(super) fn has_place(self, direction: Direction, places: u32) -> bool {
-        self.out(direction) < places
-    }
-    fn taken(self, direction: Direction, places: u32) -> Option<Bits> {
-        self.has_place(direction, places).then(|| self.0.with_user(self.0.user() + direction.one()))
-    }
-    pub(super) fn freed(self, direction: Direction) -> Bits {
-        self.0.with_user(self.0.user() - direction.one())
-    }
-    fn closed(self) -> Bits {
-        self.0.with(Direction::Input.closed() | Direction::Output.closed())
+/// The dimension that bounds a direction's total.
+const fn budget(direction: Direction) -> Dimension {
+    match direction {
+        Direction::Input => Dimension::BrokerStreamInputBytes,
+        Direction::Output => Dimension::BrokerStreamOutputBytes,
     }
 }
 
@@ -144,11 +76,11 @@ impl TransferSlot {
     pub(super) fn place_size(&self) -> Units {
         Units::of_block(Blocks::rounded(self.chunk_bytes.load(order::COUNT) as usize))
     }
-    /// Spends accepted bytes, or nothing (X3).
+    /// Spends accepted bytes, or nothing.
     pub(super) fn accept(&self, direction: Direction, bytes: usize) -> Result<(), Error> {
         let lane = self.lane(direction);
         spend(&lane.accepted, lane.budget.load(order::COUNT), bytes as u64)
-            .map_err(|_| Error::too_large(direction.budget()))
+            .map_err(|_| Error::too_large(budget(direction)))
     }
 }
 
@@ -295,10 +227,7 @@ impl IoTransfer {
         if places == 0 {
             return Err(Error::denied(Denied::NoStreamBudget));
         }
-        // One step: the place and the lease that goes with it.
-        let lease = self
-            .lease
-            .duplicate_if(|bits| Window(bits).taken(direction, places))
+        let lease = window::take(&self.lease, direction, places)
             .map_err(|_| Error::full(Dimension::IoStreamChunks, Scope::Session))?;
         Ok(Held::new(lease, direction, capacity))
     }
@@ -348,13 +277,9 @@ impl IoTransfer {
 
 impl Drop for IoTransfer {
     fn drop(&mut self) {
-        let word = self.lease.word();
-        let closed = word.update_and_wake(|bits| Some(Window(bits).closed()), crate::mem::park::ALL);
-        let Ok((before, _, wakers)) = closed else { return };
+        let (free, wakers) = window::close(&self.lease, Direction::BOTH.map(|side| self.lease.places(side)));
         let scopes = ByteScopes::of(self.lease.pin());
-        for direction in Direction::BOTH {
-            // X2: what is out belongs to the chunks from that step on.
-            let free = self.lease.places(direction) - Window(before).out(direction);
+        for (direction, free) in Direction::BOTH.into_iter().zip(free) {
             refund(&scopes, direction, free, self.lease.place_size());
         }
         // Whoever still waits was using a transfer that is gone; it looks again.
