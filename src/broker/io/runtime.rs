@@ -42,6 +42,8 @@ pub struct IoRuntime {
 #[derive(Debug)]
 struct Handle {
     anchor: GroundAnchor,
+    /// The broker is retired with the last handle to it; whoever has the runtime has one.
+    _broker: Broker,
 }
 
 impl IoRuntime {
@@ -69,7 +71,7 @@ impl IoRuntime {
         ground.shares.open_streams(limits.streams);
         ground.io_metadata.raise(limits.metadata_bytes);
         ground.control().open_tenant_bytes(ground, limits.bytes_per_tenant());
-        Ok(IoRuntime { handle: Arc::new(Handle { anchor }) })
+        Ok(IoRuntime { handle: Arc::new(Handle { anchor, _broker: broker.clone() }) })
     }
 
     pub(crate) fn anchor(&self) -> &GroundAnchor {
