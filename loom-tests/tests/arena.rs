@@ -7,6 +7,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use latent_capabilities::model::mem::arena::{Anchor, Bits, Ending, Lease, Nest, Occupant, Root, RootPin};
+use latent_capabilities::model::mem::kept::Kept;
 use latent_capabilities::model::sync::atomic::{AtomicBool, AtomicU64};
 use latent_capabilities::model::sync::order;
 use loom::thread;
@@ -444,6 +445,19 @@ fn anchor_from_a_pin_vs_last_anchor() {
         drop(broker);
         thread.join().unwrap();
         assert_eq!(seen.freed.load(Relaxed), 1);
+    });
+}
+
+/// K1, K2 of `mem::kept`: a reader sees the whole value or none.
+#[test]
+fn kept_put_vs_get() {
+    check("kept_put_vs_get", Bound::Complete, || {
+        let kept = loom::sync::Arc::new(Kept::<u64>::empty());
+        let reader = loom::sync::Arc::clone(&kept);
+        let thread = thread::spawn(move || reader.get().copied());
+        kept.put(7);
+        assert!(matches!(thread.join().unwrap(), None | Some(7)));
+        assert_eq!(kept.get(), Some(&7));
     });
 }
 

@@ -21,7 +21,7 @@
 //!     free ────────▶ C ───────────────▶ C P ───────────────────────────────────────────▶ C T
 //!      ▲             │ ▲◀── unpark ─────┘                                                │ │
 //!      │◀── release ─┘ └◀──────────────────────────────── moved out: and(!T) ────────────┘ │
-//!      │                                                                                   │ release
+//!      │                                                                                   │ release (▶), claim (◀)
 //!      └◀───────────────────────────────────────────────── moved out: and(!T) ◀──────── T ◀┘
 //! ```
 //!
@@ -32,18 +32,20 @@
 //! | none | nobody | nobody |
 //! | C | the seat | the seat |
 //! | C P | nobody | the seat (to compare); whoever clears P owns the waker in it |
-//! | T, C T | nobody | the wake that set T |
+//! | T, C T | nobody | the wake that set T; a seat that saw P just before (to compare: bits only) |
 //! | P, C P, and no lease | nobody | whoever clears P: the ending, or a wake under HELD |
 //!
 //! # Invariants
 //!
 //! * **P1.** A cell is written by its seat alone, and only while PARKED and TAKING are clear. A seat is claimed only while
-//!   CLAIMED and TAKING are clear, and PARKED is set only by a seat: so there is no other writer and no reader then.
+//!   CLAIMED is clear, PARKED is set only by a seat, and TAKING only from PARKED: so there is no other writer and no reader
+//!   then, nor before the seat itself changes that.
 //! * **P2.** PARKED means: the cell holds a waker that nobody has taken. It is set after the cell was written. Whoever
 //!   clears it, by a step, has taken the waker: the seat (unpark) may do as it likes with it, for the cell is its own
 //!   again; a wake must set TAKING in the same step.
 //! * **P3.** TAKING belongs to the wake that set it, and no other step clears it. While it is set the cell does not
-//!   change (no seat is claimed, no seat parks, and the slot is not taken), so the waker can be moved out. (Without it the seat could park again, and write, while the wake still reads.)
+//!   change (no seat writes it, and the slot is not taken), so the waker can be moved out. (Without it the seat could park
+//!   again, and write, while the wake still reads.)
 //! * **P4.** Parked means owed: a seat that finds TAKING wakes its own waker and counts as parked, so `Parked` always
 //!   leads to a wake or an unpark. It never spins.
 //! * **P5.** To use a seat takes a lease. So when the last lease is gone no cell is written until the slot has another
@@ -179,17 +181,14 @@ impl Seat {
 }
 
 impl<T: Occupant> Lease<T> {
-    /// Claims a park cell. `None`: somebody has a seat at it, or had one and its waker is just being taken.
+    /// Claims a park cell. `None`: somebody has a seat at it.
     ///
     /// # Panics
     ///
     /// If `cell` is not below [`CELLS`].
     pub fn claim(&self, cell: usize) -> Option<Seat> {
         let mask = claimed(cell);
-        let free = |old: Bits| {
-            let is_free = old.0 & (mask | taking(cell)) == 0;
-            is_free.then_some(Bits(old.0 | mask))
-        };
+        let free = |old: Bits| (old.0 & mask == 0).then_some(Bits(old.0 | mask));
         advance(&self.slot().word, free).ok()?;
         Some(Seat {
             shelf: self.shelf_id(),

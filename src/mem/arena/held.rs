@@ -65,8 +65,8 @@ impl<T: Occupant> Nest<T> {
             return Ok(SteppedHeld { wakers: Wakers::new(), before, after, freed });
         }
         let mut wakers = Wakers::new();
-        // SAFETY: P2, P3 (this step turned PARKED of these cells into TAKING, and no seat is claimed and no slot taken while
-        // it is set).
+        // SAFETY: P2, P3 (this step turned PARKED of these cells into TAKING, and no seat writes and no slot is taken while it
+        // is set).
         unsafe { park::drain(&slot.cells, taken, &mut wakers) };
         let let_go = if keeps { 0 } else { HELD };
         let old = Bits(slot.word.fetch_and(!(park::taking_mask(taken) | let_go), order::STEP));
