@@ -107,6 +107,17 @@ impl Clock {
         }
     }
 
+    /// [`Self::coarse`] in nanoseconds from the base: what a slot's deadline is compared with, without an instant in
+    /// between.
+    #[inline]
+    #[must_use]
+    pub fn coarse_nanos(&self) -> u64 {
+        match self.source {
+            Source::System(coarse) => coarse.nanos(self.base),
+            Source::Tokio => self.nanos_since_base(self.now()),
+        }
+    }
+
     /// Whether `deadline` has passed, by the coarse clock: true is certain, false may be one kernel tick old.
     #[must_use]
     pub fn passed(&self, deadline: Deadline) -> bool {
@@ -194,6 +205,14 @@ mod coarse {
             (best.1, Self { base: best.2 })
         }
 
+        /// Nanoseconds from the base to the coarse time. A tick older than the base reads as the base.
+        #[inline]
+        pub(super) fn nanos(self, _base: Instant) -> u64 {
+            let now = clock_gettime(ClockId::MonotonicCoarse);
+            let nanos = (now.tv_sec - self.base.tv_sec) * 1_000_000_000 + (now.tv_nsec - self.base.tv_nsec);
+            u64::try_from(nanos).unwrap_or(0)
+        }
+
         /// The coarse time; `base` is the instant that was calibrated. A tick older than the base reads as the base.
         #[inline]
         pub(super) fn read(self, base: Instant) -> Instant {
@@ -221,6 +240,11 @@ mod coarse {
     impl Coarse {
         pub(super) fn calibrate() -> (Instant, Self) {
             (Instant::now(), Self)
+        }
+
+        pub(super) fn nanos(self, base: Instant) -> u64 {
+            let since = Instant::now().saturating_duration_since(base);
+            u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
         }
 
         pub(super) fn read(self, base: Instant) -> Instant {
@@ -257,6 +281,8 @@ mod tests {
             let coarse = clock.coarse();
             assert!(coarse >= last);
             assert!(coarse <= clock.now(), "the coarse clock was early");
+            let nanos = clock.coarse_nanos();
+            assert!(nanos >= clock.nanos_since_base(coarse) && nanos <= clock.nanos_since_base(clock.now()));
             last = coarse;
         }
     }

@@ -143,7 +143,7 @@ pub(crate) fn check(session: &SessionLease) -> Result<u64, Error> {
         return Err(Error::stopped(StopCause::Probe));
     }
     let clock = &session.shared().floor.clock;
-    let now = clock.nanos_since_base(clock.coarse());
+    let now = clock.coarse_nanos();
     if now >= session.deadline.load(order::COUNT) {
         return Err(Error::deadline(Which::Session));
     }

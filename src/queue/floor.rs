@@ -172,7 +172,7 @@ impl<K: Tenure> Floor<K> {
 
     /// Whether the instant has passed, by the coarse clock: at most one tick late, never early.
     pub fn passed(&self, nanos: u64) -> bool {
-        self.clock.nanos_since_base(self.clock.coarse()) >= nanos
+        self.clock.coarse_nanos() >= nanos
     }
     /// A deadline as the slots store it.
     pub fn nanos(&self, deadline: Deadline) -> u64 {

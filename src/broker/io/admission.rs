@@ -122,7 +122,7 @@ pub(crate) fn admit(session: &SessionLease, asked: Asked) -> Result<Front, Error
         }
         None => own,
     };
-    let now = floor.clock.nanos_since_base(floor.clock.coarse());
+    let now = floor.clock.coarse_nanos();
     if now >= deadline {
         return Err(Error::from_cause(Cause::Deadline));
     }

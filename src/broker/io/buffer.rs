@@ -68,6 +68,17 @@ impl BlockMeta {
         let start = self.written as usize;
         start..start + limit.min(self.capacity as usize - start)
     }
+    fn check_staged(&self) -> Result<(), Error> {
+        if self.charge == Charge::Result { Err(Error::invalid(Invalid::NotStaged)) } else { Ok(()) }
+    }
+    /// `count` bytes at the front are done with.
+    fn consume(&mut self, count: usize) -> Result<(), Error> {
+        if count > self.live().len() {
+            return Err(Error::invalid(Invalid::PastCapacity));
+        }
+        self.cursor += count as u32;
+        Ok(())
+    }
     /// `count` more bytes were written.
     pub(super) fn advance(&mut self, count: usize) -> Result<(), Error> {
         if count > (self.capacity - self.written) as usize {
@@ -124,19 +135,23 @@ pub(super) fn charged_block(scopes: &ByteScopes<'_>, meta: BlockMeta) -> Block {
 }
 
 impl IoBuffer {
+    #[inline]
     fn block(&self) -> &Block {
         match &self.block {
             Some(block) => block,
             None => crate::broken::accounting("a buffer was used after its drop"),
         }
     }
+    #[inline]
     fn meta(&self) -> &BlockMeta {
         self.blocks().meta(self.block())
     }
+    #[inline]
     fn blocks(&self) -> &Blocks {
         &io(&self.lease).blocks
     }
     /// The record and the block, to be changed.
+    #[inline]
     fn change<R>(&mut self, change: impl FnOnce(&mut BlockMeta) -> R) -> R {
         let Self { block: Some(block), lease } = self else {
             crate::broken::accounting("a buffer was used after its drop");
@@ -166,11 +181,13 @@ impl IoBuffer {
         self.blocks().capacity(self.block())
     }
     /// The bytes that were written and not consumed.
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         let blocks = self.blocks();
         &blocks.bytes(self.block())[blocks.meta(self.block()).live()]
     }
     /// How many bytes were written and not consumed.
+    #[inline]
     pub fn len(&self) -> usize {
         self.meta().live().len()
     }
@@ -179,6 +196,7 @@ impl IoBuffer {
         self.len() == 0
     }
     /// Whether it was retained: charged as a result, no longer writable.
+    #[inline]
     pub fn is_retained(&self) -> bool {
         self.meta().charge == Charge::Result
     }
@@ -191,10 +209,9 @@ impl IoBuffer {
     /// The operation was stopped or its deadline passed; the buffer was retained.
     pub fn spare_mut(&mut self, limit: usize) -> Result<&mut [u8], Error> {
         check(&self.lease)?;
-        if self.is_retained() {
-            return Err(Error::invalid(Invalid::NotStaged));
-        }
-        let spare = self.meta().spare(limit);
+        let meta = self.meta();
+        meta.check_staged()?;
+        let spare = meta.spare(limit);
         let Self { block: Some(block), lease } = self else {
             crate::broken::accounting("a buffer was used after its drop");
         };
@@ -207,10 +224,10 @@ impl IoBuffer {
     ///
     /// More than fit; the buffer was retained. Then nothing changed.
     pub fn advance_written(&mut self, count: usize) -> Result<(), Error> {
-        if self.is_retained() {
-            return Err(Error::invalid(Invalid::NotStaged));
-        }
-        self.change(|meta| meta.advance(count))
+        self.change(|meta| {
+            meta.check_staged()?;
+            meta.advance(count)
+        })
     }
 
     /// Moves past `count` bytes at the front. The charge stays complete. Works after stop and expiry too.
@@ -219,11 +236,7 @@ impl IoBuffer {
     ///
     /// More than there are; then nothing changed.
     pub fn consume(&mut self, count: usize) -> Result<(), Error> {
-        if count > self.len() {
-            return Err(Error::invalid(Invalid::PastCapacity));
-        }
-        self.change(|meta| meta.cursor += count as u32);
-        Ok(())
+        self.change(|meta| meta.consume(count))
     }
 
     /// Makes a result of it: moves its charge from the staged to the result side, in one step and without copying, and
@@ -235,15 +248,16 @@ impl IoBuffer {
     /// In each case the buffer is destroyed: the result side is full; the call's output ceiling would be passed; the
     /// operation has not started (what waits for its turn cannot become output); it was stopped or its deadline passed.
     pub fn retain(mut self) -> Result<IoBuffer, Error> {
-        if self.is_retained() {
+        let meta = self.meta();
+        if meta.charge == Charge::Result {
             return Ok(self);
         }
+        let length = meta.live().len() as u64;
         check(&self.lease)?;
         if !has_started(&self.lease) {
             return Err(Error::denied(Denied::NotStarted));
         }
-        let (size, length) = (Units::of_block(self.charged_bytes()), self.len() as u64);
-        ByteScopes::of(&self.lease).retain(size)?;
+        ByteScopes::of(&self.lease).retain(Units::of_block(self.charged_bytes()))?;
         self.change(|meta| meta.charge = Charge::Result);
         spend(&self.lease.output_spent, self.lease.output_limit.load(order::COUNT), length)
             .map_err(|_| Error::too_large(Dimension::BrokerOutputBytes))?;

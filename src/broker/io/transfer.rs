@@ -25,7 +25,7 @@ use crate::broker::io::chunk::{Held, IoTransferBuffer, IoTransferChunk};
 use crate::broker::io::memory::{ByteScopes, spend};
 use crate::broker::io::ready::TransferReady;
 use crate::mem::arena::{Ending, Lease, Nest, Occupant};
-use crate::queue::window::{self, Direction, Window};
+use crate::queue::window::{self, Direction, PLACES_MAX, Window};
 use crate::sync::atomic::{AtomicU32, AtomicU64};
 use crate::sync::{Zero, order};
 
@@ -64,6 +64,8 @@ pub(crate) struct TransferSlot {
     chunk_bytes: AtomicU32,
     lanes: [Lane; 2],
 }
+
+const _: () = assert!(Dimension::IoStreamChunks.ceiling() <= PLACES_MAX as u64, "a window's count is 8 bits");
 
 impl TransferSlot {
     fn lane(&self, direction: Direction) -> &Lane {

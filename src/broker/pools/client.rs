@@ -98,7 +98,7 @@ impl<T: Resource> ClientCore<T> {
     }
     pub(crate) fn now_nanos(&self) -> u64 {
         let clock = &self.ground().floor.clock;
-        clock.nanos_since_base(clock.coarse())
+        clock.coarse_nanos()
     }
     /// Exact: dials are no fast path.
     pub(crate) fn now_ms(&self) -> u64 {
