@@ -139,7 +139,7 @@ pub struct Blocks<M> {
 // SAFETY: B3: through a shared `Blocks` and a token, one thread gets `&M` or `&mut M` of the token's block, and by B5 one
 // after another: as much as a lock around M would give, and `&M` on several threads through a shared token.
 unsafe impl<M: Send + Sync> Sync for Blocks<M> {}
-// SAFETY: owns its regions and records.
+// SAFETY: B3: owns its regions and records, and lends them out only while it lives.
 unsafe impl<M: Send> Send for Blocks<M> {}
 
 impl<M: Zero> Blocks<M> {
@@ -222,8 +222,11 @@ impl<M> Blocks<M> {
         let (class, number) = self.find(&block);
         // SAFETY: B3: the token was given by value, so nobody else has access.
         let exposed = class.side(number, |side| unsafe { std::mem::take(&mut (*side).exposed) });
-        // SAFETY: B3: as above.
-        unsafe { class.pages.bytes_mut(number as usize * class.size, exposed as usize) }.zeroize();
+        // (Wiping nothing is not free: it would cost ten times the rest.)
+        if exposed > 0 {
+            // SAFETY: B3: as above.
+            unsafe { class.pages.bytes_mut(number as usize * class.size, exposed as usize) }.zeroize();
+        }
         class.warm.push(&class.links, number);
     }
 

@@ -78,7 +78,7 @@ pub unsafe trait RingHold {
     fn ring(&self) -> &RingSlot<Self::Item, Self::User>;
 }
 
-// SAFETY: a shared borrow is what the contract asks for.
+// SAFETY: R6: a shared borrow is what the contract asks for.
 unsafe impl<T, X> RingHold for &RingSlot<T, X> {
     type Item = T;
     type User = X;
@@ -88,7 +88,7 @@ unsafe impl<T, X> RingHold for &RingSlot<T, X> {
     }
 }
 
-// SAFETY: an Arc keeps its value in place, and gives no exclusive borrow while the ring has a second hold.
+// SAFETY: R6: an Arc keeps its value in place, and gives no exclusive borrow while the ring has a second hold.
 unsafe impl<T, X> RingHold for Arc<RingSlot<T, X>> {
     type Item = T;
     type User = X;
@@ -98,7 +98,7 @@ unsafe impl<T, X> RingHold for Arc<RingSlot<T, X>> {
     }
 }
 
-// SAFETY: a lease keeps its slot in place and alive, and slots are only ever borrowed shared.
+// SAFETY: R6: a lease keeps its slot in place and alive, and slots are only ever borrowed shared.
 unsafe impl<T, X> RingHold for Lease<RingSlot<T, X>>
 where
     RingSlot<T, X>: Occupant,

@@ -1,8 +1,8 @@
 //! One region of zero pages.
 //!
-//! * **P1** `base` points to `length` bytes that stay mapped and writable until the region is dropped, and to which
+//! * **Z1** `base` points to `length` bytes that stay mapped and writable until the region is dropped, and to which
 //!   nothing else in the program holds a pointer.
-//! * **P2** The bytes are zero at first, and again after [`Pages::give_back`].
+//! * **Z2** The bytes are zero at first, and again after [`Pages::give_back`].
 
 #[cfg(any(loom, miri))]
 pub(super) use boxed::Pages;
@@ -23,10 +23,10 @@ mod mapped {
         map: MmapMut,
     }
 
-    // SAFETY: P1: the pointer is the only one to memory that belongs to `map`, which is Send. Who may touch the bytes is
+    // SAFETY: Z1: the pointer is the only one to memory that belongs to `map`, which is Send. Who may touch the bytes is
     // decided by the caller of the unsafe methods.
     unsafe impl Send for Pages {}
-    // SAFETY: as above: a shared region gives access through unsafe methods only.
+    // SAFETY: Z1: a shared region gives access through unsafe methods only.
     unsafe impl Sync for Pages {}
 
     impl Pages {
@@ -45,14 +45,14 @@ mod mapped {
             size.is_multiple_of(rustix::param::page_size())
         }
 
-        /// Gives the pages of a range back to the system; they read as zeros from now on (P2).
+        /// Gives the pages of a range back to the system; they read as zeros from now on (Z2).
         ///
         /// # Safety
         ///
         /// The range is made of whole pages inside the region, and nobody else reads or writes it meanwhile.
         pub(in super::super) unsafe fn give_back(&self, start: usize, length: usize) -> io::Result<()> {
             self.check(start, length);
-            // SAFETY: P2: on private anonymous memory the advice turns whole pages into zeros, which are valid bytes, and
+            // SAFETY: Z2: on private anonymous memory the advice turns whole pages into zeros, which are valid bytes, and
             // by the contract of this function nobody looks.
             unsafe { self.map.unchecked_advise_range(UncheckedAdvice::DontNeed, start, length) }
         }
@@ -84,10 +84,10 @@ mod boxed {
         length: usize,
     }
 
-    // SAFETY: P1: the pointer is the only one to a box that is owned by this value. Who may touch the bytes is decided by
+    // SAFETY: Z1: the pointer is the only one to a box that is owned by this value. Who may touch the bytes is decided by
     // the caller of the unsafe methods.
     unsafe impl Send for Pages {}
-    // SAFETY: as above: a shared region gives access through unsafe methods only.
+    // SAFETY: Z1: a shared region gives access through unsafe methods only.
     unsafe impl Sync for Pages {}
 
     impl Pages {
@@ -124,7 +124,7 @@ mod boxed {
     impl Drop for Pages {
         fn drop(&mut self) {
             let bytes = NonNull::slice_from_raw_parts(self.base, self.length);
-            // SAFETY: P1: made by `Box::leak` in `new` with this length, and freed only here.
+            // SAFETY: Z1: made by `Box::leak` in `new` with this length, and freed only here.
             drop(unsafe { Box::from_raw(bytes.as_ptr()) });
         }
     }
@@ -142,9 +142,9 @@ impl Pages {
     /// Nobody writes the range while the slice lives.
     pub(super) unsafe fn bytes(&self, start: usize, length: usize) -> &[u8] {
         self.check(start, length);
-        // SAFETY: P1: `start` is inside the region by the check above.
+        // SAFETY: Z1: `start` is inside the region by the check above.
         let first = unsafe { self.base().add(start) };
-        // SAFETY: P1: initialised bytes inside the region, borrowed from it; unwritten by the contract of this function.
+        // SAFETY: Z1: initialised bytes inside the region, borrowed from it; unwritten by the contract of this function.
         unsafe { std::slice::from_raw_parts(first.as_ptr(), length) }
     }
 
@@ -160,9 +160,9 @@ impl Pages {
     #[allow(clippy::mut_from_ref, reason = "exclusive by the contract of this function")]
     pub(super) unsafe fn bytes_mut(&self, start: usize, length: usize) -> &mut [u8] {
         self.check(start, length);
-        // SAFETY: P1: `start` is inside the region by the check above.
+        // SAFETY: Z1: `start` is inside the region by the check above.
         let first = unsafe { self.base().add(start) };
-        // SAFETY: P1: initialised bytes inside the region, borrowed from it; exclusive by the contract of this function.
+        // SAFETY: Z1: initialised bytes inside the region, borrowed from it; exclusive by the contract of this function.
         unsafe { std::slice::from_raw_parts_mut(first.as_ptr(), length) }
     }
 

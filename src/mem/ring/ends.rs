@@ -83,7 +83,7 @@ impl<S: RingHold> Producer<S> {
         }
         let item = ManuallyDrop::new(item);
         if refused.is_ok() {
-            // SAFETY: the item is read once more below only if the step fails, and then the copy in the cell is nobody's.
+            // SAFETY: R2: the item is read once more below only if the step fails, and then the copy in the cell is nobody's.
             let bits = MaybeUninit::new(unsafe { std::ptr::read(&raw const *item) });
             // SAFETY: R2, R3: there is room, so the cell at the tail is the producer's, which is this end.
             ring.cell(self.copy.tail()).with_mut(|cell| unsafe { *cell = bits });
