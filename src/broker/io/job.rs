@@ -97,6 +97,6 @@ impl<F: Future> Future for JobWait<F> {
         };
         this.watch.leave(lease);
         this.waiter.answered = ended.is_ok();
-        Poll::Ready(ended)
+        Poll::Ready(ended.map_err(Error::after_start))
     }
 }

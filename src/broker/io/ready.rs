@@ -20,7 +20,7 @@ fn poll_place(
     cx: &mut Context<'_>,
 ) -> Poll<Result<(), Error>> {
     if let Err(error) = check(lease.pin()) {
-        return Poll::Ready(Err(error));
+        return Poll::Ready(Err(error.after_start()));
     }
     let places = lease.places(direction);
     if places == 0 {
@@ -80,7 +80,7 @@ impl Future for TransferReady<'_> {
         let lease = this.transfer.lease();
         let ready = match poll_place(lease, *this.direction, this.seat, cx) {
             Poll::Ready(ready) => Poll::Ready(ready),
-            Poll::Pending => poll_stop(lease.pin(), this.watch, cx).map(Err),
+            Poll::Pending => poll_stop(lease.pin(), this.watch, cx).map(|why| Err(why.after_start())),
         };
         if ready.is_ready() {
             coop.made_progress();
@@ -143,7 +143,7 @@ impl TransferWait {
         *this.seat = seat.map(|seat| (held.unwrap_or_else(|| lease.duplicate()), seat));
         match place {
             Poll::Ready(ready) => Poll::Ready(ready),
-            Poll::Pending => this.wait.poll_stop(lease.pin(), cx).map(Err),
+            Poll::Pending => this.wait.poll_stop(lease.pin(), cx).map(|why| Err(why.after_start())),
         }
     }
 }

@@ -62,7 +62,7 @@ pub(super) fn open(lease: &OperationLease, depth: usize) -> Result<(IoStreamWrit
     let (producer, consumer) = RingSlot::open(writer, reader, depth);
     Ok((
         IoStreamWriter { ring: producer, accepted: 0, gap: false },
-        IoStreamReader { ring: consumer, ended: None },
+        IoStreamReader { ring: consumer, ended: None, reading: false },
     ))
 }
 
@@ -147,15 +147,16 @@ impl IoStreamWriter {
             return Err(TryWrite::Error(halt(self.slot(), why).into()));
         }
         let length = buffer.len() as u64;
-        match self.ring.try_push(buffer) {
-            Ok(()) => {
-                self.accepted += length;
-                Ok(())
-            }
-            Err(Push::Full(buffer)) => Err(TryWrite::Full(buffer)),
-            Err(Push::Closed(_destroyed)) => Err(TryWrite::Error(Terminal::Closed.into())),
-            Err(Push::Terminal(_destroyed, code)) => Err(TryWrite::Error(terminal(code).into())),
-        }
+        // Counted first: the reader's waker may panic out of a push that happened.
+        self.accepted += length;
+        let refused = match self.ring.try_push(buffer) {
+            Ok(()) => return Ok(()),
+            Err(Push::Full(buffer)) => TryWrite::Full(buffer),
+            Err(Push::Closed(_destroyed)) => TryWrite::Error(Terminal::Closed.into()),
+            Err(Push::Terminal(_destroyed, code)) => TryWrite::Error(terminal(code).into()),
+        };
+        self.accepted -= length;
+        Err(refused)
     }
 
     /// Writes a chunk, waiting for room in the ring if it is full. A staged chunk is retained first.
@@ -285,6 +286,8 @@ pub struct IoStreamReader {
     ring: Consumer<StreamLease>,
     /// How the stream ended, once that was read. It stays.
     ended: Option<Terminal>,
+    /// A read is under way. Found by the next read, it says that the writer's waker panicked out of it, with a chunk.
+    reading: bool,
 }
 
 impl IoStreamReader {
@@ -317,7 +320,13 @@ impl IoStreamReader {
             let terminal = halt(self.slot(), why);
             return Poll::Ready(self.end(terminal));
         }
-        match self.ring.try_pop() {
+        if std::mem::replace(&mut self.reading, true) {
+            // A chunk is missing, so what follows is not the stream any more.
+            return Poll::Ready(self.end(Terminal::Uncertain));
+        }
+        let popped = self.ring.try_pop();
+        self.reading = false;
+        match popped {
             Pop::Item(mut buffer) => {
                 buffer.deliver(self.slot().duplicate());
                 Poll::Ready(Ok(Some(buffer)))

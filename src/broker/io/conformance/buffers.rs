@@ -197,3 +197,12 @@ async fn a_stopped_operation_still_reads_what_it_has() {
     drop((call, session));
     node.assert_zero();
 }
+
+/// The owners of bytes can be handed to whatever takes an owner of bytes, such as `Bytes::from_owner`.
+#[test]
+fn owners_of_bytes_go_anywhere() {
+    fn goes_anywhere<T: AsRef<[u8]> + Send + Sync + 'static>() {}
+    goes_anywhere::<IoBuffer>();
+    goes_anywhere::<IoTransferChunk>();
+    assert_eq!((size_of::<IoBuffer>(), size_of::<IoTransferChunk>()), (16, 16));
+}

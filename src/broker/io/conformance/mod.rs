@@ -6,6 +6,7 @@
 mod buffers;
 mod lifecycle;
 mod limits;
+mod panics;
 #[path = "../../../../tests/support/poll.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the integration tests; these use a part of it")]
 mod poll;
