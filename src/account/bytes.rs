@@ -53,6 +53,7 @@ impl Units {
         self.0 as u64 * SMALLEST_BLOCK
     }
 
+    #[inline]
     const fn number(self) -> u64 {
         self.0 as u64
     }

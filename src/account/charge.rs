@@ -86,6 +86,7 @@ impl Marks {
         self.pool |= other.pool;
     }
 
+    #[inline]
     const fn at_node(given: Given) -> Marks {
         Marks { tenant: false, provider: false, io: given.io_marked, pool: given.pool_marked }
     }
@@ -103,6 +104,7 @@ pub struct Refused {
 }
 
 impl Refused {
+    #[cold]
     const fn at(scope: Scope, blocked: Blocked) -> Refused {
         Refused { blocked, scope, marks: Marks::NONE }
     }
@@ -225,10 +227,12 @@ fn give_units(scopes: &Scopes<'_>, request: Option<Request>, back: RequestUnits,
     marks
 }
 
+#[inline]
 const fn wait_units(request: Option<Request>) -> NodeUnits {
     if request.is_some() { NodeUnits::WAIT_POOL } else { NodeUnits::WAIT_IO }
 }
 
+#[inline]
 const fn run_units(request: Option<Request>) -> NodeUnits {
     if request.is_some() { NodeUnits::RUN_POOL } else { NodeUnits::RUN_IO }
 }

@@ -65,12 +65,14 @@ impl NodeUnits {
 
     /// Both together. They must not name the same dimension.
     #[must_use]
+    #[inline]
     pub const fn and(self, other: NodeUnits) -> NodeUnits {
-        assert!(self.0 & other.0 == 0, "the same unit twice");
+        debug_assert!(self.0 & other.0 == 0, "the same unit twice");
         NodeUnits(self.0 | other.0)
     }
 
     /// The marks that stand in front of these units: running units have them, places in the line do not.
+    #[inline]
     const fn marks(self) -> u64 {
         let io = if RUNNING.of(self.0) > 0 { IO_MARK } else { 0 };
         let pool = if POOL_RUNNING.of(self.0) > 0 { POOL_MARK } else { 0 };
@@ -89,6 +91,7 @@ pub struct Given {
 }
 
 impl Given {
+    #[inline]
     const fn of(word: u64) -> Given {
         Given { io_marked: word & IO_MARK != 0, pool_marked: word & POOL_MARK != 0 }
     }

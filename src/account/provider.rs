@@ -37,10 +37,16 @@ impl Layout for ProviderLayout {
     const FIELDS: &'static [Field] = &[REQUESTS, RUNNING];
 }
 
+#[inline]
 const fn units(asked: RequestUnits) -> u64 {
-    REQUESTS.units(asked.requests()) | RUNNING.units(asked.running())
+    match asked {
+        RequestUnits::Requests => const { REQUESTS.units(1) },
+        RequestUnits::Running => const { RUNNING.units(1) },
+        RequestUnits::Both => const { REQUESTS.units(1) | RUNNING.units(1) },
+    }
 }
 
+#[inline]
 const fn tag_of(word: u64) -> u32 {
     (word >> TAG_SHIFT) as u32
 }
@@ -54,7 +60,7 @@ fn reserved(word: u64, asked: RequestUnits, tag: u32, heed: Heed) -> Result<u64,
         return Err(Blocked::Stale);
     }
     let left = taken::<ProviderLayout>(word, units(asked))?;
-    if heed == Heed::Marks && asked.running() > 0 && word & MARK != 0 {
+    if heed == Heed::Marks && asked.runs() && word & MARK != 0 {
         return Err(Blocked::Promised(RUNNING.dimension()));
     }
     Ok(left)
@@ -217,13 +223,13 @@ mod tests {
         if current == 0 || current != admitted {
             return Err(Blocked::Stale);
         }
-        if REQUESTS.of(word) < asked.requests() {
+        if REQUESTS.of(word) < REQUESTS.of(units(asked)) {
             return Err(Blocked::Full(Dimension::PoolsRequestsPerProvider));
         }
-        if RUNNING.of(word) < asked.running() {
+        if RUNNING.of(word) < RUNNING.of(units(asked)) {
             return Err(Blocked::Full(Dimension::PoolsRunningPerProvider));
         }
-        if heed == Heed::Marks && asked.running() > 0 && word & MARK != 0 {
+        if heed == Heed::Marks && asked.runs() && word & MARK != 0 {
             return Err(Blocked::Promised(Dimension::PoolsRunningPerProvider));
         }
         Ok(())

@@ -51,27 +51,32 @@ impl Field {
     }
 
     /// The largest number that the field can hold.
+    #[inline]
     pub const fn largest(self) -> u64 {
         (1 << self.bits) - 1
     }
 
     /// All bits of the field.
+    #[inline]
     pub const fn mask(self) -> u64 {
         self.largest() << self.shift
     }
 
     /// The number in this field of `word`.
+    #[inline]
     pub const fn of(self, word: u64) -> u64 {
         (word >> self.shift) & self.largest()
     }
 
     /// The number in this field of `word`, as a count. For fields of at most 32 bits.
+    #[inline]
     pub const fn count(self, word: u64) -> u32 {
         assert!(self.bits <= 32);
         self.of(word) as u32
     }
 
     /// `count` units of this field, ready to be added to a word.
+    #[inline]
     pub const fn units(self, count: u64) -> u64 {
         assert!(count <= self.largest(), "a count that its field cannot hold");
         count << self.shift
@@ -82,27 +87,59 @@ impl Field {
 pub trait Layout: 'static {
     /// The fields, from the lowest bits up. They do not overlap.
     const FIELDS: &'static [Field];
+
+    /// All bits of all fields; the others are flags.
+    const COUNTS: u64 = every(Self::FIELDS, false);
+
+    /// The highest bit of each field.
+    const TOPS: u64 = every(Self::FIELDS, true);
 }
 
-/// The first dimension for which `word` has less room than `units` asks.
+const fn every(fields: &[Field], top: bool) -> u64 {
+    let (mut mask, mut index) = (0, 0);
+    while index < fields.len() {
+        let field = fields[index].mask();
+        assert!(mask & field == 0, "fields overlap");
+        mask |= if top { field & !(field >> 1) } else { field };
+        index += 1;
+    }
+    mask
+}
+
+// All fields of a word are compared at once. A subtraction of whole words borrows out of the highest bit of a field
+// exactly if that field, or one that borrowed into it, holds too little; so no field lacks anything if no highest bit
+// borrows. Addition and carries likewise. A result that did borrow or carry is looked at and thrown away.
+
+/// Whether some field of `have` is below that of `want`.
 #[inline]
-pub fn lacking<L: Layout>(word: u64, units: u64) -> Option<Dimension> {
-    L::FIELDS.iter().find(|field| field.of(word) < field.of(units)).map(|field| field.dimension)
+const fn below<L: Layout>(have: u64, want: u64) -> bool {
+    let difference = have.wrapping_sub(want);
+    let borrows = (!have & want) | ((!have | want) & difference);
+    borrows & L::TOPS != 0
 }
 
-/// `word` with `units` taken out of its rooms, or the dimension that has too little.
+/// `word` with `units` taken out of its rooms, or the first dimension that has too little.
 #[inline]
 pub fn taken<L: Layout>(word: u64, units: u64) -> Result<u64, Blocked> {
-    match lacking::<L>(word, units) {
-        Some(dimension) => Err(Blocked::Full(dimension)),
-        None => Ok(word - units),
+    if below::<L>(word, units) { Err(Blocked::Full(lacking::<L>(word, units))) } else { Ok(word - units) }
+}
+
+/// The dimension of the first field of `word` that is below that of `units`, which exists.
+#[cold]
+fn lacking<L: Layout>(word: u64, units: u64) -> Dimension {
+    match L::FIELDS.iter().find(|field| field.of(word) < field.of(units)) {
+        Some(field) => field.dimension,
+        None => broken::accounting("a borrow in a room word without a field that lacks"),
     }
 }
 
 /// Whether giving `units` back to `word` stays within `limits` (R3).
 #[inline]
-pub fn fits<L: Layout>(word: u64, units: u64, limits: u64) -> bool {
-    L::FIELDS.iter().all(|field| field.of(word) + field.of(units) <= field.of(limits))
+pub const fn fits<L: Layout>(word: u64, units: u64, limits: u64) -> bool {
+    let rooms = word & L::COUNTS;
+    let sum = rooms.wrapping_add(units);
+    let carries = (rooms & units) | ((rooms | units) & !sum);
+    carries & L::TOPS == 0 && !below::<L>(limits, sum)
 }
 
 /// `word` with `units` given back to its rooms, for a step that gives and takes at once. `limits` were loaded before
@@ -283,7 +320,6 @@ impl<L: Layout> Rooms<L> {
     ///
     /// All fields are of one instant, in which the limits held too.
     pub fn used(&self) -> (u64, u64) {
-        let fields = L::FIELDS.iter().fold(0, |mask, field| mask | field.mask());
         let mut limits = self.limits();
         loop {
             let word = self.load();
@@ -292,7 +328,7 @@ impl<L: Layout> Rooms<L> {
                 if !fits::<L>(word, 0, limits) {
                     broken::accounting("a room word is above its limit");
                 }
-                return (limits - (word & fields), word);
+                return (limits - (word & L::COUNTS), word);
             }
             limits = after;
         }
@@ -451,6 +487,24 @@ mod tests {
                 }
                 let within = before.iter().zip(&asked).all(|(room, asked)| room + asked <= LIMIT);
                 assert_eq!(fits::<Edges>(word, units, limits), within);
+            }
+        }
+    }
+
+    /// The comparison of all fields at once against one field after the other, for every value there is.
+    #[test]
+    fn comparing_all_fields_at_once_is_comparing_each() {
+        let words = || 0..=Edges::COUNTS;
+        for (word, units) in words().flat_map(|word| words().map(move |units| (word, units))) {
+            for flag in [0, FLAG, u64::MAX & !Edges::COUNTS] {
+                let lacks = Edges::FIELDS.iter().any(|field| field.of(word) < field.of(units));
+                assert_eq!(taken::<Edges>(word | flag, units).is_err(), lacks);
+                for limits in words() {
+                    let within = Edges::FIELDS
+                        .iter()
+                        .all(|field| field.of(word) + field.of(units) <= field.of(limits));
+                    assert_eq!(fits::<Edges>(word | flag, units, limits), within);
+                }
             }
         }
     }

@@ -109,11 +109,9 @@ pub enum RequestUnits {
 }
 
 impl RequestUnits {
-    pub(super) const fn requests(self) -> u64 {
-        matches!(self, RequestUnits::Requests | RequestUnits::Both) as u64
-    }
-
-    pub(super) const fn running(self) -> u64 {
-        matches!(self, RequestUnits::Running | RequestUnits::Both) as u64
+    /// Whether a running unit is among them.
+    #[inline]
+    pub(super) const fn runs(self) -> bool {
+        matches!(self, RequestUnits::Running | RequestUnits::Both)
     }
 }

@@ -29,14 +29,19 @@ impl Layout for TenantLayout {
     const FIELDS: &'static [Field] = &[REQUESTS, RUNNING];
 }
 
+#[inline]
 const fn units(asked: RequestUnits) -> u64 {
-    REQUESTS.units(asked.requests()) | RUNNING.units(asked.running())
+    match asked {
+        RequestUnits::Requests => const { REQUESTS.units(1) },
+        RequestUnits::Running => const { RUNNING.units(1) },
+        RequestUnits::Both => const { REQUESTS.units(1) | RUNNING.units(1) },
+    }
 }
 
 #[inline]
 fn reserved(word: u64, asked: RequestUnits, heed: Heed) -> Result<u64, Blocked> {
     let left = taken::<TenantLayout>(word, units(asked))?;
-    if heed == Heed::Marks && asked.running() > 0 && word & MARK != 0 {
+    if heed == Heed::Marks && asked.runs() && word & MARK != 0 {
         return Err(Blocked::Promised(RUNNING.dimension()));
     }
     Ok(left)
@@ -148,13 +153,13 @@ mod tests {
     }
 
     fn verdict(word: u64, asked: RequestUnits, heed: Heed) -> Result<(), Blocked> {
-        if REQUESTS.of(word) < asked.requests() {
+        if REQUESTS.of(word) < REQUESTS.of(units(asked)) {
             return Err(Blocked::Full(Dimension::PoolsRequestsPerTenant));
         }
-        if RUNNING.of(word) < asked.running() {
+        if RUNNING.of(word) < RUNNING.of(units(asked)) {
             return Err(Blocked::Full(Dimension::PoolsRunningPerTenant));
         }
-        if heed == Heed::Marks && asked.running() > 0 && word & MARK != 0 {
+        if heed == Heed::Marks && asked.runs() && word & MARK != 0 {
             return Err(Blocked::Promised(Dimension::PoolsRunningPerTenant));
         }
         Ok(())
