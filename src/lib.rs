@@ -81,7 +81,12 @@ macro_rules! floors {
     ($($name:ident),* $(,)?) => {
         $(
             #[cfg(not(loom))]
-            #[allow(unreachable_pub, reason = "public to the models, which compile with cfg(loom)")]
+            #[allow(
+                unreachable_pub,
+                dead_code,
+                unused_imports,
+                reason = "public to the models, which compile with cfg(loom) and use parts that the floors above do not"
+            )]
             mod $name;
             #[cfg(loom)]
             #[allow(missing_docs, missing_debug_implementations, reason = "public to the models only")]

@@ -54,18 +54,18 @@ pub use std::default::Default as Zero;
 #[cfg_attr(not(loom), repr(transparent))]
 #[derive(Debug)]
 #[cfg_attr(loom, derive(Default))]
-pub struct UnsafeCell<T>(Inner<T>);
+pub struct UnsafeCell<T>(inner::UnsafeCell<T>);
 
 #[cfg(loom)]
-use loom::cell::UnsafeCell as Inner;
+use loom::cell as inner;
 #[cfg(not(loom))]
-use std::cell::UnsafeCell as Inner;
+use std::cell as inner;
 
 impl<T> UnsafeCell<T> {
     /// A cell that holds `value`.
     #[must_use]
     pub fn new(value: T) -> Self {
-        Self(Inner::new(value))
+        Self(inner::UnsafeCell::new(value))
     }
 
     /// A read access: nobody may write while `f` runs.

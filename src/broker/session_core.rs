@@ -16,7 +16,7 @@
 use crate::broker::ground::{Ground, SessionLease};
 use crate::broker::plan::PlanCore;
 use crate::broker::session::Probe;
-use crate::mem::arena::{Bits, Ending, Occupant, Pin, RootPin};
+use crate::mem::arena::{Bits, Ending, Occupant, RootPin};
 use crate::mem::kept::Kept;
 use crate::queue::floor::{Floor, OPERATIONS, Tenure};
 use crate::queue::operation::Cause;

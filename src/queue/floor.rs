@@ -128,11 +128,7 @@ impl<K: Tenure> Floor<K> {
     /// Does what an interruption left to do: gives units back, posts to the line, wakes.
     pub fn settle(&self, lease: &Lease<Operation<K>>, mut done: Interrupted) {
         match (done.before.step(), done.after.step()) {
-            (Step::Queued, Step::Left) => {
-                if !done.before.in_inbox() {
-                    self.line.post(self, lease.index());
-                }
-            }
+            (Step::Queued, Step::Left) if !done.before.in_inbox() => self.line.post(self, lease.index()),
             (Step::Granted, Step::Returned) => {
                 let request = lease.request();
                 let marks = charge::return_running(&self.scopes(request), request);
@@ -162,10 +158,10 @@ impl<K: Tenure> Floor<K> {
             if self.operations.touch(index).leases() == 0 {
                 continue;
             }
-            if let Some(lease) = self.operations.upgrade_live(index) {
-                if chosen(&lease, State(lease.word().load())) {
-                    self.stop(&lease, cause);
-                }
+            if let Some(lease) = self.operations.upgrade_live(index)
+                && chosen(&lease, State(lease.word().load()))
+            {
+                self.stop(&lease, cause);
             }
         }
     }

@@ -404,10 +404,10 @@ impl Selection {
         for provider in bits(&opening) {
             opened(provider as u16);
         }
-        for word in 0..PROVIDER_WORDS {
-            self.closed[word] &= !opening[word];
-            self.opening[word] = 0;
+        for (closed, opened) in self.closed.iter_mut().zip(opening) {
+            *closed &= !opened;
         }
+        self.opening = [0; PROVIDER_WORDS];
     }
 }
 

@@ -11,7 +11,6 @@ use crate::broker::io::call::IoCall;
 use crate::broker::io::memory::{self, IoMemory};
 use crate::broker::io::stop::IoStopHandle;
 use crate::broker::session_core::SessionBits;
-use crate::mem::arena::Pin as _;
 use crate::queue::operation::{Cause, Numbers, State, Step, leave_front};
 use crate::queue::wait::{Watch, poll_grant};
 use crate::sync::order;
@@ -305,9 +304,6 @@ impl IoReady {
     /// The session that the operation belongs to.
     pub(crate) fn session(&self) -> &SessionLease {
         self.front.lease().pin()
-    }
-    pub(crate) fn lease(&self) -> &OperationLease {
-        self.front.lease()
     }
 }
 

@@ -62,7 +62,7 @@ impl IoRuntime {
         )
         .map_err(|error| SetupError::Memory(error.to_string()))?;
         let tenant_bytes = limits.bytes_per_tenant() < limits.staged_bytes + limits.result_bytes;
-        let made = IoGround { limits: limits.clone(), blocks, tenant_bytes };
+        let made = IoGround { limits, blocks, tenant_bytes };
         if ground.io.set(made).is_err() {
             return Err(SetupError::Second("an I/O runtime"));
         }

@@ -1,6 +1,5 @@
 //! Looking at an operation and stopping it, from elsewhere and without holding anything of it.
 use crate::broker::ground::{GroundAnchor, OperationLease};
-use crate::mem::arena::Pin as _;
 use crate::queue::operation::{Cause, State, Step};
 
 /// Where an operation stands, for observers.

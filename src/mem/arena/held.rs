@@ -1,6 +1,6 @@
 //! Steps of those who hold a slot beyond its leases, and steps that move a lease and the occupant's bits at once.
 
-use super::lease::{Ending, Lease, Occupant, Pin};
+use super::lease::{Ending, Lease, Occupant};
 use super::nest::Nest;
 use super::root::{Anchor, RootPin};
 use super::slot::one_more_lease;
