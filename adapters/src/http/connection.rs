@@ -14,16 +14,9 @@ use latent_capabilities::broker::pools::Resource;
 
 use super::config::{BodyLimits, HeadLimits};
 use super::error::{HttpErrorKind, ResponseFault};
+use super::scratch::buffer_bytes;
 use super::socket::{Socket, Wire};
 use super::upload::Upload;
-
-/// The smallest buffer that the HTTP machinery works with.
-const MINIMUM_BUFFER: usize = 8 * 1024;
-
-/// The size of the two buffers of a connection: a whole response head must fit, and one chunk should.
-pub(crate) fn buffer_bytes(head: &HeadLimits, body: &BodyLimits) -> usize {
-    MINIMUM_BUFFER.max(head.response_bytes).max((body.chunk_bytes as usize).min(64 * 1024))
-}
 
 /// One connection to an origin.
 #[derive(Debug)]

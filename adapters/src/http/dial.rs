@@ -10,6 +10,7 @@ use super::config::DialLimits;
 use super::error::{ConnectFault, HttpErrorKind};
 use super::origin::{Origin, Tls};
 use super::resolve::Resolver;
+use super::scratch::TLS_WRITE_BUFFER;
 use super::socket::{Layer, Socket, Tcp, Wire};
 use super::tls;
 
@@ -67,7 +68,7 @@ async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
 async fn handshake(tls: &Tls, tcp: Tcp) -> Result<Box<tokio_rustls::client::TlsStream<Tcp>>, HttpErrorKind> {
     tls.connector
         .connect_with(tls.server_name.clone(), tcp, |session| {
-            session.set_buffer_limit(Some(tls::WRITE_BUFFER));
+            session.set_buffer_limit(Some(TLS_WRITE_BUFFER));
         })
         .await
         .map(Box::new)

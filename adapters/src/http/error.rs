@@ -155,7 +155,13 @@ pub enum ResponseFault {
 
 impl HttpError {
     pub(crate) const fn new(kind: HttpErrorKind, effect: Effect) -> Self {
-        Self { kind, effect }
+        match (kind, effect) {
+            // The library cannot know what the connection had accepted when it ended the call.
+            (HttpErrorKind::Library(error), Effect::Sent | Effect::Uncertain) => {
+                Self { kind: HttpErrorKind::Library(error.after_start()), effect }
+            }
+            _ => Self { kind, effect },
+        }
     }
 
     /// A failure before any byte of the request was accepted by the connection.

@@ -40,6 +40,7 @@ mod provider;
 mod request;
 mod resolve;
 mod response;
+mod scratch;
 mod socket;
 mod tls;
 mod upload;

@@ -16,14 +16,15 @@ use latent_capabilities::broker::{Budget, Capability, CapabilitySession, Cost, S
 
 use super::buffered::BufferedResponse;
 use super::config::{self, HttpProviderConfig};
-use super::connection::{HttpConnection, buffer_bytes};
+use super::connection::HttpConnection;
 use super::dial::dial;
 use super::error::{HttpError, HttpErrorKind, RequestFault};
 use super::exchange::{Accepted, exchange};
 use super::origin::Origin;
 use super::request::{HttpRequest, Outgoing, credential_header, credential_value};
 use super::resolve::Resolver;
-use super::response::{Hold, HttpResponse, ResponseBody, Scratch};
+use super::response::{Hold, HttpResponse, ResponseBody};
+use super::scratch::Scratch;
 use super::upload::{Source, Upload};
 
 /// The capability that plans bind to an HTTP provider: `send` is a buffered call, `open` a streaming one.
@@ -168,7 +169,7 @@ impl HttpProvider {
             .stream(StreamBudget::new(input, limits.response_bytes)?);
         let Ready { ready, .. } = inner.admit(slot, session, wait, deadline, 0).await?;
         let call = ready.dispatch(HTTP.operation(OPEN), cost)?;
-        let scratch = inner.scratch(call.io())?;
+        let scratch = inner.scratch(call.io(), slot)?;
         let options =
             TransferOptions { chunk_bytes: limits.chunk_bytes, outstanding: limits.outstanding_chunks };
         let transfer = call.io().transfer(options)?;
@@ -216,7 +217,7 @@ impl HttpProvider {
             input.advance_written(body.len())?;
         }
         let call = ready.dispatch(HTTP.operation(SEND), cost)?;
-        let _scratch = inner.scratch(call.io())?;
+        let _scratch = inner.scratch(call.io(), slot)?;
         let connection = inner.connect(&call, slot, wait).await?;
         let (upload, feed) = Upload::whole(input.map(Bytes::from_owner));
         let message = outgoing.for_origin(&slot.origin, inner.credential()?, upload);
@@ -302,19 +303,10 @@ impl Inner {
         }
     }
 
-    /// Charges what the machinery may hold for one call: a buffer in each direction, both heads and their parsed form.
-    fn scratch(&self, call: &IoCall) -> Result<Scratch, HttpError> {
-        /// Bytes of a parsed field beside its text.
-        const FIELD: usize = 96;
+    /// Charges what the machinery may hold for one call.
+    fn scratch(&self, call: &IoCall, slot: &Slot) -> Result<Scratch, HttpError> {
         let (head, body) = (&self.config.head, &self.config.body);
-        let buffer = buffer_bytes(head, body);
-        let fields = FIELD * (head.request_headers + head.response_headers);
-        let heads = head.target_bytes + head.request_bytes + fields;
-        Ok([
-            call.reserve_scratch(buffer, 0)?,
-            call.reserve_scratch(buffer, 0)?,
-            call.reserve_scratch(heads, 0)?,
-        ])
+        Ok(Scratch::reserve(call, head, body, slot.origin.tls.is_some())?)
     }
 }
 

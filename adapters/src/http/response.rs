@@ -8,7 +8,7 @@ use bytes::{Buf, Bytes};
 use http::header::{self, HeaderMap, HeaderValue};
 use http::{StatusCode, Version};
 use http_body::{Body, Frame, SizeHint};
-use latent_capabilities::broker::io::{IoMemory, IoTransfer, StopWatch, TransferWait};
+use latent_capabilities::broker::io::{IoTransfer, StopWatch, TransferWait};
 use latent_capabilities::broker::pools::PoolCall;
 use latent_capabilities::broker::{Error, Kind};
 use pin_project_lite::pin_project;
@@ -16,6 +16,7 @@ use pin_project_lite::pin_project;
 use super::download::{Download, Piece};
 use super::error::{HttpError, HttpErrorKind};
 use super::headers::Framing;
+use super::scratch::Scratch;
 
 /// The head of a response, with its body to be streamed.
 ///
@@ -48,9 +49,6 @@ pub struct ResponseBody {
     /// Declared last, in the order in which they must go: the connection above is destroyed before its call ends.
     hold: Option<Hold>,
 }
-
-/// The charges for what the machinery holds: its two buffers and the heads.
-pub(crate) type Scratch = [IoMemory; 3];
 
 /// What a call holds while its body is being read.
 pub(crate) struct Hold {

@@ -11,9 +11,6 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use super::config::TlsRoots;
 use super::error::TlsFault;
 
-/// The most plaintext that TLS keeps while the socket is full.
-pub(crate) const WRITE_BUFFER: usize = 16 * 1024;
-
 /// The configuration for a set of roots; `None` if they are no certificates.
 pub(crate) fn client_config(roots: &TlsRoots) -> Option<Arc<ClientConfig>> {
     let mut store = RootCertStore::empty();

@@ -13,6 +13,8 @@ use crate::support::origin::{Origin, nobody};
 use crate::support::{World, kind};
 
 const SHORT: Duration = Duration::from_millis(300);
+/// How late a busy machine may be. A deadline that started anew at each stage or byte would be later by far.
+const SLACK: Duration = Duration::from_millis(900);
 
 /// How an origin goes on after its bytes.
 #[derive(Clone, Copy)]
@@ -69,7 +71,7 @@ async fn silence_after_accept_ends_at_the_deadline() {
     let error = world.get_within(SHORT, "/").await.expect_err("no answer");
     assert!(is_deadline(error.kind()), "{error:?}");
     assert_eq!((error.effect(), error.gateway_status()), (Effect::Uncertain, 504));
-    assert!((SHORT..SHORT * 2).contains(&started.elapsed()), "{:?}", started.elapsed());
+    assert!((SHORT..SHORT + SLACK).contains(&started.elapsed()), "{:?}", started.elapsed());
     world.assert_quiet();
     origin.done().await;
 }
@@ -86,11 +88,7 @@ async fn s46_a_head_byte_by_byte_ends_at_the_absolute_deadline() {
     let started = Instant::now();
     let error = world.get_within(SHORT, "/").await.expect_err("too slow");
     assert!(is_deadline(error.kind()), "{error:?}");
-    assert!(
-        (SHORT..SHORT + Duration::from_millis(250)).contains(&started.elapsed()),
-        "{:?}",
-        started.elapsed()
-    );
+    assert!((SHORT..SHORT + SLACK).contains(&started.elapsed()), "{:?}", started.elapsed());
     world.assert_quiet();
     origin.done().await;
 }
@@ -109,11 +107,7 @@ async fn s46_a_body_byte_by_byte_ends_at_the_absolute_deadline() {
     let error = world.get_within(SHORT, "/").await.expect_err("too slow");
     assert!(is_deadline(error.kind()), "{error:?}");
     assert_eq!(error.effect(), Effect::Sent);
-    assert!(
-        (SHORT..SHORT + Duration::from_millis(250)).contains(&started.elapsed()),
-        "{:?}",
-        started.elapsed()
-    );
+    assert!((SHORT..SHORT + SLACK).contains(&started.elapsed()), "{:?}", started.elapsed());
     world.assert_quiet();
     origin.done().await;
 }
@@ -148,7 +142,7 @@ async fn reset_or_end_after_the_request() {
         let started = Instant::now();
         let error = world.get("/").await.expect_err("no answer");
         assert_eq!((error.kind(), error.effect()), (HttpErrorKind::Closed, Effect::Uncertain));
-        assert!(started.elapsed() < Duration::from_millis(500), "s34: an error resolves what waits");
+        assert!(started.elapsed() < SLACK, "s34: an error resolves what waits");
         world.assert_quiet();
         origin.done().await;
     }
@@ -395,7 +389,7 @@ async fn a_full_accept_queue_ends_at_the_deadline() {
     let error = world.get_within(SHORT, "/").await.expect_err("nobody accepts");
     assert!(is_deadline(error.kind()), "{error:?}");
     assert_eq!(error.effect(), Effect::NotSent);
-    assert!(started.elapsed() < SHORT * 2);
+    assert!(started.elapsed() < SHORT + SLACK);
     world.assert_quiet();
 }
 
@@ -457,6 +451,59 @@ async fn a_connection_kept_open_after_the_last_chunk_is_used_again() {
     assert_eq!(origin.accepted(), 1);
     world.assert_quiet();
     origin.done().await;
+}
+
+/// Complete answers, each with the body `abcde`.
+const ANSWERS: [&str; 3] = [
+    "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabcde",
+    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n3;x=y\r\ncde\r\n0\r\n\r\n",
+    "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n0\r\nx-a: 1\r\n\r\n",
+];
+
+#[tokio::test]
+async fn s55_no_cut_answer_is_ever_a_success() {
+    for answer in ANSWERS {
+        let origin = Origin::play(move |mut peer, number| async move {
+            peer.head().await;
+            peer.write(&answer[..number]).await;
+        })
+        .await;
+        let world = World::plain(origin.address);
+        for cut in 0..answer.len() {
+            match kind(world.get("/").await) {
+                HttpErrorKind::Closed => assert!(cut < answer.len() - 5, "{cut}"),
+                HttpErrorKind::Truncated { received } => assert!(received <= 5, "{cut}"),
+                other => panic!("{cut}: {other:?}"),
+            }
+        }
+        assert_eq!(&world.get("/").await.expect("the whole answer").1[..], b"abcde");
+        world.assert_quiet();
+        origin.done().await;
+    }
+}
+
+#[tokio::test]
+async fn an_answer_in_two_pieces_is_the_same_answer() {
+    for answer in ANSWERS {
+        let origin = Origin::play(move |mut peer, _| async move {
+            for cut in 1..answer.len() {
+                peer.head().await;
+                peer.write(&answer[..cut]).await;
+                tokio::time::sleep(Duration::from_micros(200)).await;
+                peer.write(&answer[cut..]).await;
+            }
+            peer.closed().await;
+        })
+        .await;
+        let world = World::plain(origin.address);
+        for cut in 1..answer.len() {
+            let (status, body) = world.get("/").await.expect("an answer");
+            assert_eq!((status, &body[..]), (200, &b"abcde"[..]), "{cut}");
+        }
+        assert_eq!(origin.accepted(), 1, "each was read to its end");
+        world.assert_quiet();
+        origin.done().await;
+    }
 }
 
 #[tokio::test]

@@ -318,7 +318,7 @@ async fn s38_a_resolver_that_never_answers_costs_no_thread_and_no_extra_time() {
     let during = threads();
     while let Some(request) = in_time(requests.join_next()).await {
         let (error, took) = request.expect("no panic");
-        assert!(took < Duration::from_millis(900), "{took:?} {error:?}");
+        assert!(took < Duration::from_millis(1500), "{took:?} {error:?}");
         assert!(matches!(error.gateway_status(), 429 | 503 | 504), "{error:?}");
     }
     assert!(during <= before + 8, "{before} {during}");
