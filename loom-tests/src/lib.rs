@@ -1,7 +1,7 @@
 //! The harness of the exhaustive models.
 //!
 //! A model is a short closure that runs two to four threads on the *real* types of `latent-capabilities`. Under
-//! `--cfg loom` those types stand on loom's atomics and cells, and [`check`] tries every interleaving up to a
+//! `--cfg loom` those types stand on loom's atomics and cells, and `check` tries every interleaving up to a
 //! [`Bound`], every value that a weakly ordered load may return included.
 //!
 //! loom itself ends in silence when it runs into a limit of time or of permutations: a search that was cut short
