@@ -233,29 +233,45 @@ impl<T, X> RingSlot<T, X> {
     /// The value for which `next` knew no step.
     #[inline]
     fn step(&self, mut word: Word, mut next: impl FnMut(Word) -> Option<Word>) -> Result<(Word, Word), Word> {
-        let mut backoff = Backoff::new();
+        let mut lost = Lost::default();
         loop {
             let Some(new) = next(word) else { return Err(word) };
             match self.word.compare_exchange(word.0, new.0, order::STEP, order::LOST) {
                 Ok(_) => return Ok((word, new)),
-                Err(now) => word = Word(now),
+                Err(now) => word = lost.to(now),
             }
-            backoff.lost();
         }
     }
 
     /// [`Self::step`] that every word can take.
     #[inline]
     fn change(&self, mut word: Word, next: impl Fn(Word) -> Word) -> (Word, Word) {
-        let mut backoff = Backoff::new();
+        let mut lost = Lost::default();
         loop {
             let new = next(word);
             match self.word.compare_exchange(word.0, new.0, order::STEP, order::LOST) {
                 Ok(_) => return (word, new),
-                Err(now) => word = Word(now),
+                Err(now) => word = lost.to(now),
             }
-            backoff.lost();
         }
+    }
+}
+
+/// Lost compare-and-swaps of one step. The first is no contention: the private copy was out of date, as it is whenever the
+/// two ends alternate. Spinning then would cost three times the step.
+#[derive(Default)]
+struct Lost {
+    again: bool,
+    backoff: Backoff,
+}
+
+impl Lost {
+    #[inline]
+    fn to(&mut self, now: u32) -> Word {
+        if std::mem::replace(&mut self.again, true) {
+            self.backoff.lost();
+        }
+        Word(now)
     }
 }
 
