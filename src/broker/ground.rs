@@ -9,13 +9,11 @@ use crate::account::gauge::Gauge;
 use crate::account::jobs::JobsWord;
 use crate::account::shares::SharesWord;
 use crate::broker::control::{Control, Counts};
-use crate::broker::io::buffer::BlockMeta;
-use crate::broker::io::stream::StreamSlot;
-use crate::broker::io::transfer::TransferSlot;
+use crate::broker::bytes::Blocks;
+use crate::broker::slots::{StreamSlot, TransferSlot};
 use crate::broker::limits::{BROKER_COSTS, BrokerLimits, FixedCost, IoLimits, PoolLimits};
 use crate::broker::session::SessionSlot;
 use crate::mem::arena::{Anchor, Lease, Nest, Root};
-use crate::mem::blocks::Blocks;
 use crate::queue::floor::{Floor, TENANTS};
 use crate::queue::operation::Operation;
 use crate::sync::{Line, Table};
@@ -67,7 +65,7 @@ pub(crate) struct Ground {
 #[derive(Debug)]
 pub(crate) struct IoGround {
     pub(crate) limits: IoLimits,
-    pub(crate) blocks: Blocks<BlockMeta>,
+    pub(crate) blocks: Blocks,
     /// Whether tenants have a byte limit of their own below the node's.
     pub(crate) tenant_bytes: bool,
 }

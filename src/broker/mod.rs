@@ -6,6 +6,7 @@
 //!   [`ProviderCall`]; [`io`] and [`pools`] turn it into a running operation.
 #[allow(clippy::module_inception, reason = "the file is about the type of this name")]
 mod broker;
+mod bytes;
 mod call;
 mod capability;
 mod control;
@@ -19,6 +20,7 @@ mod plan;
 mod policy;
 mod session;
 mod session_core;
+mod slots;
 mod snapshot;
 mod table;
 

@@ -1,9 +1,8 @@
 //! What is out of a transfer's window: buffers being filled, and chunks on their way.
+use crate::broker::bytes::{BlockMeta, Blocks, ByteScopes, Charge, charged_block, io};
 use crate::broker::error::{Denied, Error, Invalid};
 use crate::broker::io::admission::check;
-use crate::broker::io::buffer::{BlockMeta, Blocks, Charge, charged_block};
-use crate::broker::io::memory::{ByteScopes, io};
-use crate::broker::io::transfer::{TransferLease, refund};
+use crate::broker::slots::{TransferLease, refund};
 use crate::mem::blocks::Block;
 use crate::queue::window::{self, Direction, Window};
 

@@ -18,7 +18,7 @@
 //!    └────────┴─────────┴──▶ Cleaning ─▶ Retired
 //! ```
 mod admission;
-pub(crate) mod buffer;
+mod buffer;
 mod call;
 mod chunk;
 mod job;
@@ -27,8 +27,8 @@ mod ready;
 mod runtime;
 mod snapshot;
 mod stop;
-pub(crate) mod stream;
-pub(crate) mod transfer;
+mod stream;
+mod transfer;
 mod wait;
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 use crate::broker::error::{Denied, Error};
 use crate::broker::io::admission::check;
 use crate::broker::io::call::poll_stop;
-use crate::broker::io::transfer::{IoTransfer, TransferLease};
+use crate::broker::io::transfer::IoTransfer;
 use crate::broker::io::wait::IoWait;
+use crate::broker::slots::TransferLease;
 use crate::mem::park::Seat;
 use crate::queue::wait::Watch;
 use crate::queue::window::{self, Direction, Window};

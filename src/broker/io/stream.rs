@@ -12,41 +12,21 @@
 use crate::account::dimension::Dimension;
 use crate::account::scope::Scope;
 use crate::account::shares::Share;
+use crate::broker::bytes::{ByteScopes, io};
 use crate::broker::error::{Denied, Error, Invalid, Kind, Terminal};
 use crate::broker::ground::{Ground, OperationLease};
 use crate::broker::io::admission::check;
 use crate::broker::io::buffer::IoBuffer;
 use crate::broker::io::call::poll_stop;
-use crate::broker::io::memory::{ByteScopes, io};
 use crate::broker::io::wait::IoWait;
-use crate::mem::arena::{Ending, Lease, Nest, Occupant};
+use crate::broker::slots::StreamLease;
+use crate::mem::arena::Nest;
 use crate::mem::ring::{Consumer, Pop, Producer, Push, RingSlot};
 use crate::queue::wait::Watch;
-use crate::sync::Zero;
 use pin_project_lite::pin_project;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-
-/// What a stream keeps beside its ring: nothing. It makes the slot a type of this floor.
-#[derive(Debug, Zero)]
-pub(crate) struct Beside;
-/// The slot of a stream.
-pub(crate) type StreamSlot = RingSlot<IoBuffer, Beside>;
-/// A counted hold on a stream's slot.
-pub(crate) type StreamLease = Lease<StreamSlot>;
-
-impl Occupant for StreamSlot {
-    type Pin = OperationLease;
-
-    fn last_lease(ending: Ending<'_, Self>) {
-        // Nothing is queued: the reader's end is gone, and it took all with it. The slot goes back before its count, and
-        // the operation, which keeps both, last.
-        let operation = ending.finish();
-        operation.shared().shares.give(Share::Stream);
-        drop(operation);
-    }
-}
 
 /// The two ends of a new stream of `depth` chunks.
 pub(super) fn open(lease: &OperationLease, depth: usize) -> Result<(IoStreamWriter, IoStreamReader), Error> {
@@ -149,9 +129,9 @@ impl IoStreamWriter {
         let length = buffer.len() as u64;
         // Counted first: the reader's waker may panic out of a push that happened.
         self.accepted += length;
-        let refused = match self.ring.try_push(buffer) {
+        let refused = match self.ring.try_push(buffer.into_charged()) {
             Ok(()) => return Ok(()),
-            Err(Push::Full(buffer)) => TryWrite::Full(buffer),
+            Err(Push::Full(charged)) => TryWrite::Full(IoBuffer::from_charged(charged)),
             Err(Push::Closed(_destroyed)) => TryWrite::Error(Terminal::Closed.into()),
             Err(Push::Terminal(_destroyed, code)) => TryWrite::Error(terminal(code).into()),
         };
@@ -327,9 +307,9 @@ impl IoStreamReader {
         let popped = self.ring.try_pop();
         self.reading = false;
         match popped {
-            Pop::Item(mut buffer) => {
-                buffer.deliver(self.slot().duplicate());
-                Poll::Ready(Ok(Some(buffer)))
+            Pop::Item(mut chunk) => {
+                chunk.deliver(self.slot().duplicate());
+                Poll::Ready(Ok(Some(IoBuffer::from_charged(chunk))))
             }
             Pop::Empty => Poll::Pending,
             Pop::End(code) => Poll::Ready(self.end(terminal(code))),

@@ -13,24 +13,20 @@
 //!
 //! Places, and who pays for one that comes back, are decided in one word: [`crate::queue::window`]. Accepted totals only
 //! grow, and never above the budget.
-use crate::account::bytes::{Side, Units};
+use crate::account::bytes::Units;
 use crate::account::dimension::Dimension;
 use crate::account::scope::Scope;
 use crate::account::shares::Share;
+use crate::broker::bytes::{Blocks, ByteScopes};
 use crate::broker::error::{Denied, Error, Invalid};
 use crate::broker::ground::{Ground, OperationLease};
 use crate::broker::io::admission::check;
-use crate::broker::io::buffer::Blocks;
 use crate::broker::io::chunk::{Held, IoTransferBuffer, IoTransferChunk};
-use crate::broker::io::memory::{ByteScopes, spend};
 use crate::broker::io::ready::TransferReady;
-use crate::mem::arena::{Ending, Lease, Nest, Occupant};
-use crate::queue::window::{self, Direction, PLACES_MAX, Window};
-use crate::sync::atomic::{AtomicU32, AtomicU64};
-use crate::sync::{Zero, order};
-
-/// A counted hold on a transfer's slot.
-pub(crate) type TransferLease = Lease<TransferSlot>;
+use crate::broker::slots::{TransferLease, TransferSlot, prepay, refund};
+use crate::mem::arena::Nest;
+use crate::queue::window::{self, Direction, Window};
+use crate::sync::order;
 
 /// How the window of a transfer is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,88 +35,6 @@ pub struct TransferOptions {
     pub chunk_bytes: u32,
     /// Chunks of each direction that may be out at once: 1 to `io.stream_chunks`.
     pub outstanding: u32,
-}
-
-/// The dimension that bounds a direction's total.
-const fn budget(direction: Direction) -> Dimension {
-    match direction {
-        Direction::Input => Dimension::BrokerStreamInputBytes,
-        Direction::Output => Dimension::BrokerStreamOutputBytes,
-    }
-}
-
-/// What one direction may carry, and has.
-#[derive(Debug, Zero)]
-struct Lane {
-    places: AtomicU32,
-    /// Cumulative budget of bytes.
-    budget: AtomicU64,
-    accepted: AtomicU64,
-}
-
-/// The contents of a transfer's slot. All numbers but `accepted` are written before the first lease is handed out.
-#[derive(Debug, Zero)]
-pub(crate) struct TransferSlot {
-    chunk_bytes: AtomicU32,
-    lanes: [Lane; 2],
-}
-
-const _: () = assert!(Dimension::IoStreamChunks.ceiling() <= PLACES_MAX as u64, "a window's count is 8 bits");
-
-impl TransferSlot {
-    fn lane(&self, direction: Direction) -> &Lane {
-        &self.lanes[direction.index()]
-    }
-    pub(super) fn places(&self, direction: Direction) -> u32 {
-        self.lane(direction).places.load(order::COUNT)
-    }
-    /// The size that each place is charged with, per side.
-    pub(super) fn place_size(&self) -> Units {
-        Units::of_block(Blocks::rounded(self.chunk_bytes.load(order::COUNT) as usize))
-    }
-    /// Spends accepted bytes, or nothing.
-    pub(super) fn accept(&self, direction: Direction, bytes: usize) -> Result<(), Error> {
-        let lane = self.lane(direction);
-        spend(&lane.accepted, lane.budget.load(order::COUNT), bytes as u64)
-            .map_err(|_| Error::too_large(budget(direction)))
-    }
-}
-
-impl Occupant for TransferSlot {
-    type Pin = OperationLease;
-
-    fn last_lease(ending: Ending<'_, Self>) {
-        // The slot goes back before its count, and the operation, which keeps both, last.
-        let operation = ending.finish();
-        operation.shared().shares.give(Share::Stream);
-        drop(operation);
-    }
-}
-
-/// Charges the places of one direction.
-fn prepay(scopes: &ByteScopes<'_>, direction: Direction, places: u32, size: Units) -> Result<(), Error> {
-    if places == 0 {
-        return Ok(());
-    }
-    scopes.reserve(Side::Staged, places, size)?;
-    if direction == Direction::Output
-        && let Err(full) = scopes.reserve(Side::Result, places, size)
-    {
-        scopes.give(Side::Staged, places, size);
-        return Err(full);
-    }
-    Ok(())
-}
-
-/// Gives places of one direction back.
-pub(super) fn refund(scopes: &ByteScopes<'_>, direction: Direction, places: u32, size: Units) {
-    if places == 0 {
-        return;
-    }
-    if direction == Direction::Output {
-        scopes.give(Side::Result, places, size);
-    }
-    scopes.give(Side::Staged, places, size);
 }
 
 /// The transfer of a started call.
@@ -165,15 +79,7 @@ fn make(lease: &OperationLease, options: TransferOptions, budgets: [u64; 2]) -> 
         shares.give(Share::Stream);
         return Err(full);
     }
-    let inscribe = |slot: &TransferSlot| {
-        slot.chunk_bytes.store(options.chunk_bytes, order::COUNT);
-        for direction in Direction::BOTH {
-            let lane = slot.lane(direction);
-            lane.places.store(places[direction.index()], order::COUNT);
-            lane.budget.store(budgets[direction.index()], order::COUNT);
-            lane.accepted.store(0, order::COUNT);
-        }
-    };
+    let inscribe = |slot: &TransferSlot| slot.inscribe(options.chunk_bytes, places, budgets);
     match Nest::take_with(lease.duplicate(), |ground: &Ground| &ground.transfers, 0, inscribe) {
         Ok(taken) => Ok(IoTransfer { lease: taken.lease }),
         Err(_) => crate::broken::accounting("a stream was charged but no transfer slot is free"),
@@ -257,7 +163,7 @@ impl IoTransfer {
 
     /// Bytes of the largest chunk.
     pub fn maximum_chunk_bytes(&self) -> usize {
-        self.lease.chunk_bytes.load(order::COUNT) as usize
+        self.lease.chunk_bytes()
     }
     /// Input chunks that are out.
     pub fn outstanding_input(&self) -> u32 {
@@ -269,11 +175,11 @@ impl IoTransfer {
     }
     /// Bytes that were taken from the input budget.
     pub fn accepted_input_bytes(&self) -> u64 {
-        self.lease.lane(Direction::Input).accepted.load(order::COUNT)
+        self.lease.accepted(Direction::Input)
     }
     /// Bytes that were taken from the output budget.
     pub fn accepted_output_bytes(&self) -> u64 {
-        self.lease.lane(Direction::Output).accepted.load(order::COUNT)
+        self.lease.accepted(Direction::Output)
     }
 }
 

@@ -1,0 +1,329 @@
+//! Byte blocks of operations: what they are charged to, what is kept beside each, and how they go back.
+use crate::account::bytes::{Side, TenantBytesWord, Units};
+use crate::account::dimension::Dimension;
+use crate::account::scope::Scope;
+use crate::broker::error::{Error, Invalid};
+use crate::broker::ground::{Ground, IoGround, OperationLease};
+use crate::broker::slots::StreamLease;
+use crate::mem::blocks::{self, Block};
+use crate::sync::atomic::AtomicU64;
+use crate::sync::{Backoff, Zero, order};
+
+/// What the I/O runtime added to the ground of an operation.
+#[inline]
+pub(crate) fn io(lease: &OperationLease) -> &IoGround {
+    match lease.shared().io.get() {
+        Some(io) => io,
+        None => crate::broken::accounting("an operation was admitted before its I/O runtime was made"),
+    }
+}
+
+/// Where the bytes of an operation are charged: its tenant, if tenants have a limit below the node's, and the node.
+///
+/// Takes from the narrow word first, and gives it back if the wide one refuses: a refusal leaves nothing charged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ByteScopes<'a> {
+    ground: &'a Ground,
+    io: &'a IoGround,
+    tenant: Option<(u16, &'a TenantBytesWord)>,
+}
+
+impl<'a> ByteScopes<'a> {
+    #[inline]
+    pub(crate) fn of(lease: &'a OperationLease) -> Self {
+        let (ground, io) = (lease.shared(), io(lease));
+        let tenant = io.tenant_bytes.then(|| {
+            let number = lease.pin().tenant.load(order::COUNT);
+            (number, &*ground.tenant_bytes[usize::from(number)])
+        });
+        ByteScopes { ground, io, tenant }
+    }
+
+    pub(crate) fn io(&self) -> &'a IoGround {
+        self.io
+    }
+    pub(crate) fn ground(&self) -> &'a Ground {
+        self.ground
+    }
+    #[inline]
+    pub(crate) fn blocks(&self) -> &'a Blocks {
+        &self.io.blocks
+    }
+
+    /// Refuses a size that no chunk can have.
+    pub(crate) fn check_size(&self, bytes: usize) -> Result<(), Error> {
+        if bytes == 0 {
+            return Err(Error::invalid(Invalid::EmptyChunk));
+        }
+        if bytes as u64 > self.io.limits.chunk_bytes {
+            return Err(Error::too_large(Dimension::IoChunkBytes));
+        }
+        Ok(())
+    }
+
+    /// Charges `count` blocks of `size` each, and as many buffers, to one side. All or nothing.
+    #[inline]
+    pub(crate) fn reserve(&self, side: Side, count: u32, size: Units) -> Result<(), Error> {
+        if let Some((number, tenant)) = self.tenant {
+            tenant.reserve(count, size).map_err(|full| Error::full(full, Scope::Tenant(number)))?;
+        }
+        self.ground.bytes.reserve_window(side, count, size).map_err(|full| {
+            if let Some((_, tenant)) = self.tenant {
+                tenant.give(count, size);
+            }
+            Error::full(full, Scope::Node)
+        })
+    }
+
+    /// Gives back what [`Self::reserve`] charged.
+    #[inline]
+    pub(crate) fn give(&self, side: Side, count: u32, size: Units) {
+        self.ground.bytes.give_window(side, count, size);
+        if let Some((_, tenant)) = self.tenant {
+            tenant.give(count, size);
+        }
+    }
+
+    /// Moves one block from the staged to the result side, in one step of the node's word. Its tenant has it either way.
+    #[inline]
+    pub(crate) fn retain(&self, size: Units) -> Result<(), Error> {
+        self.ground.bytes.retain(size).map_err(|full| Error::full(full, Scope::Node))
+    }
+
+    /// Charges declared protocol metadata.
+    #[inline]
+    pub(crate) fn frame(&self, framing: u32) -> Result<(), Error> {
+        if framing == 0 {
+            return Ok(());
+        }
+        Ok(self.ground.io_metadata.charge(u64::from(framing))?)
+    }
+
+    /// Gives declared protocol metadata back.
+    #[inline]
+    pub(crate) fn unframe(&self, framing: u32) {
+        if framing > 0 {
+            self.ground.io_metadata.give(u64::from(framing));
+        }
+    }
+}
+
+/// Spends `amount` of a cumulative permission, which only grows towards its limit; or nothing.
+pub(crate) fn spend(spent: &AtomicU64, limit: u64, amount: u64) -> Result<(), Spent> {
+    let mut backoff = Backoff::new();
+    let mut before = spent.load(order::COUNT);
+    loop {
+        // Never above the limit, so the difference exists.
+        if amount > limit - before {
+            return Err(Spent);
+        }
+        match spent.compare_exchange_weak(before, before + amount, order::COUNT, order::COUNT) {
+            Ok(_) => return Ok(()),
+            Err(found) => before = found,
+        }
+        backoff.lost();
+    }
+}
+
+/// A cumulative permission has less left than was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Spent;
+
+/// The blocks of a node, with what is kept beside each.
+pub(crate) type Blocks = blocks::Blocks<BlockMeta>;
+
+/// What a block is charged to: what its owner gives back after the block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(not(loom), derive(Zero))]
+#[repr(u8)]
+pub(crate) enum Charge {
+    /// Nothing: the block is free.
+    #[default]
+    None = 0,
+    /// The staged side.
+    Staged = 1,
+    /// The result side.
+    Result = 2,
+    /// A place in the input window of a transfer, which the transfer paid for.
+    WindowInput = 3,
+    /// A place in the output window of a transfer, which the transfer paid for.
+    WindowOutput = 4,
+}
+
+/// What is kept beside a block. The handle stays at 16 bytes, and moving it moves nothing else.
+#[derive(Debug, Zero)]
+#[cfg_attr(not(loom), derive(Default))]
+pub(crate) struct BlockMeta {
+    /// Bytes that the owner asked for: the block may be larger.
+    capacity: u32,
+    /// Bytes that were written, from the start.
+    written: u32,
+    /// Bytes that were consumed, of those.
+    cursor: u32,
+    /// Declared protocol metadata.
+    framing: u32,
+    charge: Charge,
+    /// What delivered the block: it stays as long as the block is out.
+    stream: Option<StreamLease>,
+}
+
+impl BlockMeta {
+    /// The record of a fresh block.
+    pub(crate) fn new(capacity: usize, framing: u32, charge: Charge) -> Self {
+        // A capacity is at most the ceiling of a chunk, 1 MiB.
+        BlockMeta { capacity: capacity as u32, framing, charge, ..BlockMeta::default() }
+    }
+    pub(crate) fn charge(&self) -> Charge {
+        self.charge
+    }
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity as usize
+    }
+    /// The written bytes that were not consumed, as a range of the block.
+    pub(crate) fn live(&self) -> std::ops::Range<usize> {
+        self.cursor as usize..self.written as usize
+    }
+    /// At most `limit` bytes after the written ones, as a range of the block.
+    pub(crate) fn spare(&self, limit: usize) -> std::ops::Range<usize> {
+        let start = self.written as usize;
+        start..start + limit.min(self.capacity as usize - start)
+    }
+    pub(crate) fn check_staged(&self) -> Result<(), Error> {
+        if self.charge == Charge::Result { Err(Error::invalid(Invalid::NotStaged)) } else { Ok(()) }
+    }
+    /// `count` bytes at the front are done with.
+    pub(crate) fn consume(&mut self, count: usize) -> Result<(), Error> {
+        if count > self.live().len() {
+            return Err(Error::invalid(Invalid::PastCapacity));
+        }
+        self.cursor += count as u32;
+        Ok(())
+    }
+    /// `count` more bytes were written.
+    pub(crate) fn advance(&mut self, count: usize) -> Result<(), Error> {
+        if count > (self.capacity - self.written) as usize {
+            return Err(Error::invalid(Invalid::PastCapacity));
+        }
+        self.written += count as u32;
+        Ok(())
+    }
+}
+
+/// A block for what is charged already.
+///
+/// Blocks go back before their charges do, and each class has as many blocks as can be charged, so one is free.
+pub(crate) fn charged_block(scopes: &ByteScopes<'_>, meta: BlockMeta) -> Block {
+    let Some(mut block) = scopes.blocks().take(meta.capacity as usize) else {
+        crate::broken::accounting("bytes were charged but no block is free");
+    };
+    *scopes.blocks().meta_mut(&mut block) = meta;
+    block
+}
+
+/// A charged block of one operation: what is inside a buffer, and what lies in the ring of a stream. Two words.
+#[derive(Debug)]
+pub(crate) struct Charged {
+    /// Gone only while it is being dropped. Declared first, so that the operation is let go last.
+    block: Option<Block>,
+    lease: OperationLease,
+}
+
+impl Charged {
+    /// A block of `capacity` bytes (1 to a chunk) on the staged side, with declared metadata; or nothing charged.
+    pub(crate) fn stage(lease: &OperationLease, capacity: usize, framing: u32) -> Result<Charged, Error> {
+        let scopes = ByteScopes::of(lease);
+        scopes.check_size(capacity)?;
+        let size = Units::of_block(Blocks::rounded(capacity));
+        scopes.reserve(Side::Staged, 1, size)?;
+        if let Err(full) = scopes.frame(framing) {
+            scopes.give(Side::Staged, 1, size);
+            return Err(full);
+        }
+        let block = charged_block(&scopes, BlockMeta::new(capacity, framing, Charge::Staged));
+        Ok(Charged { block: Some(block), lease: lease.duplicate() })
+    }
+    /// The operation that it belongs to.
+    #[inline]
+    pub(crate) fn operation(&self) -> &OperationLease {
+        &self.lease
+    }
+    #[inline]
+    fn block(&self) -> &Block {
+        match &self.block {
+            Some(block) => block,
+            None => crate::broken::accounting("a buffer was used after its drop"),
+        }
+    }
+    #[inline]
+    pub(crate) fn meta(&self) -> &BlockMeta {
+        self.blocks().meta(self.block())
+    }
+    #[inline]
+    fn blocks(&self) -> &Blocks {
+        &io(&self.lease).blocks
+    }
+    /// The record, to be changed.
+    #[inline]
+    pub(crate) fn change<R>(&mut self, change: impl FnOnce(&mut BlockMeta) -> R) -> R {
+        let (block, blocks) = self.parts();
+        change(blocks.meta_mut(block))
+    }
+    #[inline]
+    fn parts(&mut self) -> (&mut Block, &Blocks) {
+        let Self { block: Some(block), lease } = self else {
+            crate::broken::accounting("a buffer was used after its drop");
+        };
+        (block, &io(lease).blocks)
+    }
+    /// Bytes of the block.
+    #[inline]
+    pub(crate) fn size(&self) -> usize {
+        self.blocks().capacity(self.block())
+    }
+    /// The bytes that were written and not consumed.
+    #[inline]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        let blocks = self.blocks();
+        &blocks.bytes(self.block())[blocks.meta(self.block()).live()]
+    }
+    /// The bytes of a range of the block, for writing.
+    #[inline]
+    pub(crate) fn bytes_mut(&mut self, range: std::ops::Range<usize>) -> &mut [u8] {
+        let (block, blocks) = self.parts();
+        blocks.bytes_mut(block, range)
+    }
+    /// Moves the charge from the staged to the result side, in one step.
+    pub(crate) fn retain(&mut self) -> Result<(), Error> {
+        ByteScopes::of(&self.lease).retain(Units::of_block(self.size()))?;
+        self.change(|meta| meta.charge = Charge::Result);
+        Ok(())
+    }
+    /// Whether a stream has delivered it.
+    pub(crate) fn is_delivered(&self) -> bool {
+        self.meta().stream.is_some()
+    }
+    /// A stream delivers it: it holds the stream's slot from now on.
+    pub(crate) fn deliver(&mut self, stream: StreamLease) {
+        self.change(|meta| meta.stream = Some(stream));
+    }
+}
+
+impl Drop for Charged {
+    fn drop(&mut self) {
+        let Some(mut block) = self.block.take() else { return };
+        let scopes = ByteScopes::of(&self.lease);
+        let size = Units::of_block(scopes.blocks().capacity(&block));
+        let meta = std::mem::take(scopes.blocks().meta_mut(&mut block));
+        // Wiped and listed before its charge is given back: whoever is charged next finds it.
+        scopes.blocks().give(block);
+        match meta.charge {
+            Charge::Staged => scopes.give(Side::Staged, 1, size),
+            Charge::Result => scopes.give(Side::Result, 1, size),
+            Charge::None | Charge::WindowInput | Charge::WindowOutput => {
+                crate::broken::accounting_in_drop("a buffer without a charge of its own");
+            }
+        }
+        scopes.unframe(meta.framing);
+        drop(meta.stream);
+    }
+}
