@@ -178,14 +178,15 @@ impl Running {
         gateway.io.retire();
         gateway.broker.retire();
         let is_clean = left.is_clean() && self.desk.connections() == 0;
-        let remaining = status::remaining(&status::library(gateway));
         if is_clean {
-            tracing::info!(remaining, "stopped");
-        } else {
-            tracing::error!(connections = self.desk.connections(), remaining, "stopped with something left");
+            tracing::info!("stopped; nothing is left");
+            println!("stopped; left: nothing");
+            return true;
         }
-        println!("stopped; left: {}", if is_clean { "nothing" } else { remaining.as_str() });
-        is_clean
+        let remaining = status::remaining(&status::library(gateway));
+        tracing::error!(connections = self.desk.connections(), remaining, "stopped with something left");
+        println!("stopped; left: {remaining}");
+        false
     }
 }
 

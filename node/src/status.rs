@@ -47,10 +47,22 @@ pub(crate) fn library(gateway: &Gateway) -> Map<String, Value> {
         .collect()
 }
 
-/// The counts of a snapshot that are not zero, in one line.
+/// What is set up once and stays, whatever is carried.
+const SETUP: [&str; 7] = [
+    "providers",
+    "plans",
+    "tenants",
+    "clients",
+    "configurations",
+    "retained_configurations",
+    "metadata_bytes",
+];
+
+/// What a snapshot says is held for requests, in one line.
 pub(crate) fn remaining(all: &Map<String, Value>) -> String {
     let held = all.iter().flat_map(|(group, counts)| {
-        let counts = counts.as_object().into_iter().flatten();
+        let counts =
+            counts.as_object().into_iter().flatten().filter(|(name, _)| !SETUP.contains(&name.as_str()));
         counts
             .filter(|(_, count)| count.as_u64().is_some_and(|count| count > 0))
             .map(move |(name, count)| format!("{group}.{name} {count}"))
@@ -65,7 +77,7 @@ mod tests {
 
     #[test]
     fn what_remains_is_what_is_not_zero() {
-        let all = json!({"io": {"owners": 2, "running": 0, "closed": true}, "pools": {"connections": 1}});
+        let all = json!({"io": {"owners": 2, "running": 0, "closed": true}, "pools": {"connections": 1, "clients": 3}});
         let all = all.as_object().expect("an object");
         assert_eq!(remaining(all), "io.owners 2, pools.connections 1");
         assert_eq!(remaining(&Map::new()), "nothing");

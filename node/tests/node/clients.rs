@@ -102,7 +102,7 @@ fn silent_connections_do_not_keep_a_node_from_stopping() {
     let ended = node.wait();
     assert!(ended.status.success(), "{ended:?}");
     assert!(
-        begun.elapsed() < Duration::from_secs(3),
+        begun.elapsed() < Duration::from_secs(5),
         "{:?} for connections that say nothing",
         begun.elapsed()
     );

@@ -178,7 +178,7 @@ fn time_that_is_over_is_told_as_whose() {
     let body = answer.json();
     assert_eq!(answer.status, 504, "{body}");
     assert!(body["error"].as_str().is_some_and(|code| code.starts_with("deadline-")), "{body}");
-    assert!(begun.elapsed() < Duration::from_secs(2));
+    assert!(begun.elapsed() < Duration::from_secs(10));
 
     let mut holder = node.client();
     holder
@@ -240,7 +240,7 @@ fn a_head_that_takes_too_long_ends_its_connection() {
     }
     let answer = dripping.answer().expect("an answer");
     assert_eq!((answer.status, answer.json()["error"].as_str()), (408, Some("head-timeout")));
-    assert!(begun.elapsed() < Duration::from_secs(5));
+    assert!(begun.elapsed() < Duration::from_secs(10));
     assert!(dripping.is_closed());
 
     // One that says nothing at all is closed without a word.
