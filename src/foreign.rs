@@ -43,6 +43,49 @@ pub fn foreign<R>(f: impl FnOnce() -> R) -> Result<R, Panic> {
     catch_unwind(AssertUnwindSafe(f)).map_err(Panic)
 }
 
+/// The first of several panics of foreign code, kept until our own steps are done.
+#[must_use = "a caught panic is carried on once our own steps are done"]
+#[derive(Debug, Default)]
+pub struct Panics(Option<Panic>);
+
+impl Panics {
+    /// None so far.
+    pub const fn none() -> Self {
+        Panics(None)
+    }
+
+    /// Runs foreign code and keeps its panic.
+    pub fn run(&mut self, f: impl FnOnce()) {
+        if let Err(panic) = foreign(f) {
+            self.0.get_or_insert(panic);
+        }
+    }
+
+    /// Takes over what `other` kept.
+    pub fn add(&mut self, other: Panics) {
+        if let Some(panic) = other.0 {
+            self.0.get_or_insert(panic);
+        }
+    }
+
+    /// Whether there was one.
+    #[must_use]
+    pub const fn any(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Carries the first one on, unless the thread is panicking already.
+    ///
+    /// # Panics
+    ///
+    /// With the payload that was caught first.
+    pub fn resume(self) {
+        if let Some(panic) = self.0 {
+            panic.resume();
+        }
+    }
+}
+
 /// Wakers taken by steps, to be woken when no step is under way. Of fixed size: it never allocates.
 ///
 /// Dropping a batch wakes it too, so that no panic between a step and its wake can lose one.

@@ -125,6 +125,12 @@ impl SharesWord {
         self.rooms.give(IDLE.units(1) | CONNECTIONS.units(1));
     }
 
+    /// A step that changes nothing: whoever gave before it is seen afterwards; whoever gives after it sees what the caller
+    /// did before.
+    pub fn meet(&self) {
+        self.rooms.give(0);
+    }
+
     /// What is used, all of one instant.
     pub fn snapshot(&self) -> SharesUse {
         let (used, _) = self.rooms.used();

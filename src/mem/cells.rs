@@ -203,6 +203,25 @@ impl<T> Cells<T> {
         self.idle.take_from(start).map(|index| self.token(index))
     }
 
+    /// Whether the cell with this index is idle, by a look.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such cell.
+    #[must_use]
+    pub fn is_idle(&self, index: usize) -> bool {
+        self.idle.contains(index)
+    }
+
+    /// Takes the cell with this index, if it is idle.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such cell.
+    pub fn take_idle_at(&self, index: usize) -> Option<Cell<T>> {
+        self.idle.clear(index).then(|| self.token(index))
+    }
+
     /// How many cells are idle: exact at a quiet point.
     #[must_use]
     pub fn idle_count(&self) -> usize {

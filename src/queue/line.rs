@@ -49,7 +49,7 @@ impl<K: Tenure> Links for Nest<Operation<K>> {
 }
 
 /// The links of the inbox, which run through the operations.
-struct InboxLinks<'a, K: Tenure>(&'a Nest<Operation<K>>);
+pub(super) struct InboxLinks<'a, K: Tenure>(pub(super) &'a Nest<Operation<K>>);
 
 impl<K: Tenure> Index<u16> for InboxLinks<'_, K> {
     type Output = AtomicU16;

@@ -19,12 +19,14 @@
 //! * [`select`]: who is next: tenants in rotation, providers in rotation inside a tenant, FIFO inside both.
 //! * [`line`]: the turn that grants: inbox, dirty bits, batches.
 //! * [`wait`]: the future that waits for a grant.
+//! * [`acquire`]: the small line of each client, for a connection or the right to dial.
 //! * [`window`]: the places of a transfer, and those who wait for one.
 pub mod operation;
 pub mod floor;
 pub mod select;
 pub mod line;
 pub mod wait;
+pub mod acquire;
 pub mod window;
 
 #[cfg(loom)]

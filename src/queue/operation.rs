@@ -4,10 +4,10 @@
 //! that `mem::arena` counts:
 //!
 //! ```text
-//!  user bits  26..22  21      20       19       18      17..12  11      10..7   6..3   2..0
-//!            ┌───────┬───────┬────────┬────────┬───────┬───────┬───────┬───────┬──────┬───────┐
-//!            │       │ACQUIRE│ WATCHED│ LINKED │ INBOX │ waits │ FRONT │ (free)│ cause│ phase │
-//!            └───────┴───────┴────────┴────────┴───────┴───────┴───────┴───────┴──────┴───────┘
+//!  user bits  23    22     21      20       19       18      17..12  11      10..7   6..3   2..0
+//!            ┌─────┬──────┬───────┬────────┬────────┬───────┬───────┬───────┬───────┬──────┬───────┐
+//!            │FIRST│SEATED│ACQUIRE│ WATCHED│ LINKED │ INBOX │ waits │ FRONT │ (free)│ cause│ phase │
+//!            └─────┴──────┴───────┴────────┴────────┴───────┴───────┴───────┴───────┴──────┴───────┘
 //! ```
 //!
 //! Invariants (cited as O1 and so on; the slot's own are M1 and so on in `mem::arena`):
@@ -109,6 +109,8 @@ const INBOX: u64 = 1 << 18;
 const LINKED: u64 = 1 << 19;
 const WATCHED: u64 = 1 << 20;
 const ACQUIRE: u64 = 1 << 21;
+const SEATED: u64 = 1 << 22;
+const FIRST: u64 = 1 << 23;
 
 /// The park cell of the one who waits for a grant. An operation that waits has not started, so no `wait_for` can
 /// want the cell at the same time.
@@ -259,27 +261,40 @@ impl State {
     pub fn less_one_lease(self) -> State {
         State(self.0.less_one_lease())
     }
-    /// Into a client's acquire line, by way of its inbox. An entry of an earlier wait that the line has not looked at yet
-    /// serves again.
+    /// Whether it asked for the front of its client's acquire line.
+    pub fn asks_for_the_front(self) -> bool {
+        self.0.user() & FIRST != 0
+    }
+    /// Into a client's acquire line, by way of its inbox, and into the one seat that an operation has there. An entry of
+    /// an earlier wait that the line has not looked at yet serves again. `None`: somebody has the seat.
     pub fn acquire_enqueued(self) -> Option<Bits> {
-        (self.step() == Step::Started && !self.is_acquiring())
-            .then(|| self.put(0, ACQUIRE | INBOX).with_held(true))
+        (self.step() == Step::Started && self.0.user() & (ACQUIRE | SEATED) == 0)
+            .then(|| self.put(0, ACQUIRE | SEATED | INBOX).with_held(true))
+    }
+    /// Back into the line, to its front, by the one who sits there and was given what turned out to be of no use.
+    pub fn acquire_again(self) -> Option<Bits> {
+        (self.0.user() & (ACQUIRE | SEATED) == SEATED)
+            .then(|| self.put(0, ACQUIRE | FIRST | INBOX).with_held(true))
     }
     /// Out of that inbox: a waiter becomes linked, whoever left is forgotten. By the line's turn.
     pub fn acquire_collected(self) -> Bits {
         if self.is_acquiring() {
-            self.put(INBOX, LINKED)
+            self.put(INBOX | FIRST, LINKED)
         } else {
-            self.put(INBOX | LINKED, 0).with_held(false)
+            self.put(INBOX | LINKED | FIRST, 0).with_held(false)
         }
     }
     /// Answered and out of the line, by its turn. `None`: it had left, or is on its way back.
     pub fn acquire_answered(self) -> Option<Bits> {
         (self.is_acquiring() && !self.in_inbox()).then(|| self.put(ACQUIRE | LINKED, 0).with_held(false))
     }
-    /// Leaves the line. `None`: it was answered before.
+    /// Leaves the line and the seat. `None`: it was answered before.
     pub fn acquire_left(self) -> Option<Bits> {
-        self.is_acquiring().then(|| State(self.put(ACQUIRE, INBOX)).0.with_held(true))
+        self.is_acquiring().then(|| self.put(ACQUIRE | SEATED | FIRST, INBOX).with_held(true))
+    }
+    /// Leaves the seat with the answer taken.
+    pub fn acquire_taken(self) -> Option<Bits> {
+        (self.0.user() & (ACQUIRE | SEATED) == SEATED).then(|| self.put(SEATED, 0))
     }
 }
 
@@ -293,10 +308,15 @@ impl State {
 pub struct Operation<K> {
     /// The link of the inbox: index + 1 of the entry below, 0 at the bottom.
     pub inbox_next: AtomicU16,
-    /// Turn-private: next and previous in the group's FIFO (index + 1), and the acquire line's.
+    /// Private to the node's turn: next and previous in the group's FIFO (index + 1).
     pub next: AtomicU16,
-    /// Turn-private.
+    /// Private to the node's turn.
     pub previous: AtomicU16,
+    /// Private to the turn of the client's acquire line. Not the same as the two above: the node's turn may still have
+    /// to mend its links when the operation that it granted stands in that line already.
+    pub acquire_next: AtomicU16,
+    /// Private to the turn of the client's acquire line.
+    pub acquire_previous: AtomicU16,
     /// The tenant's number; meaningful when `pooled`.
     pub tenant: AtomicU16,
     /// The logical provider's number; meaningful when `pooled`.
@@ -305,7 +325,7 @@ pub struct Operation<K> {
     pub pooled: AtomicU16,
     /// The instance tag of the epoch that it was admitted on.
     pub tag: AtomicU32,
-    /// What an acquire line handed over: 0 nothing, 1 + cell index, or the right to dial.
+    /// What an acquire line handed over, until the one who sits there takes it. See [`super::acquire`].
     pub handed: AtomicU32,
     /// The client whose acquire line it stands in.
     pub client: AtomicU32,
@@ -335,6 +355,8 @@ impl<K> Default for Operation<K> {
             inbox_next: AtomicU16::new(0),
             next: AtomicU16::new(0),
             previous: AtomicU16::new(0),
+            acquire_next: AtomicU16::new(0),
+            acquire_previous: AtomicU16::new(0),
             tenant: AtomicU16::new(0),
             provider: AtomicU16::new(0),
             pooled: AtomicU16::new(0),

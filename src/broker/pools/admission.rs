@@ -3,7 +3,7 @@ use crate::broker::call::ProviderCall;
 use crate::broker::capability::Operation;
 use crate::broker::dispatch::authorize;
 use crate::broker::error::Error;
-use crate::broker::ground::OperationLease;
+use crate::broker::ground::{Ground, OperationLease};
 use crate::broker::io::{IoAdmission, IoBuffer, IoCall, IoMemory, IoReady, IoStopHandle, Wait};
 use crate::broker::ledger::Cost;
 use crate::sync::order;
@@ -123,8 +123,8 @@ impl PoolCall {
     pub(crate) fn lease(&self) -> &OperationLease {
         self.io.lease()
     }
-    /// Whether it was admitted for the client with this number.
-    pub(crate) fn is_of(&self, client: u32) -> bool {
-        self.lease().client.load(order::COUNT) == client
+    /// Whether it was admitted on this ground, for the client with this number.
+    pub(crate) fn is_of(&self, ground: &Ground, client: u32) -> bool {
+        std::ptr::eq(self.lease().shared(), ground) && self.lease().client.load(order::COUNT) == client
     }
 }

@@ -1,21 +1,23 @@
 //! Clients: one per approved origin of an epoch, with its connections.
-use super::acquire::{self, Acquire, AcquireLine};
+use super::acquire::Acquire;
 use super::admission::PoolCall;
-use super::connection::{ConnectionReservation, PooledConnection, destroy};
+use super::connection::{ConnectionReservation, Place, PooledConnection, destroy};
 use super::epoch::{EpochCore, OriginSlot};
-use super::registry::Registry;
+use super::registry::{Membership, Registry};
 use crate::account::client::{ClientWord, Dial};
 use crate::account::jobs::Job;
 use crate::account::scope::{Heed, Scope};
 use crate::account::shares::Share;
-use crate::broker::error::{Denied, Error};
-use crate::broker::ground::Ground;
+use crate::broker::error::{Denied, Error, What};
+use crate::broker::ground::{Ground, SessionLease};
 use crate::broker::io::check_operation;
-use crate::foreign::{Panic, foreign};
+use crate::foreign::{Panics, foreign};
 use crate::mem::cells::{Cell, Cells};
-use crate::mem::turn::Turn;
+use crate::queue::acquire::{self, AcquireLine};
+use crate::queue::floor::Floor;
 use crate::sync::atomic::AtomicU64;
 use crate::sync::{Line, order};
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,160 +28,270 @@ pub trait Resource: Send + 'static {
     fn is_reusable(&mut self) -> bool;
 }
 
-/// A connection that rests in its cell.
+/// A connection that rests in its place.
 #[derive(Debug)]
-pub(crate) struct Kept<T> {
-    pub(crate) resource: T,
+pub(super) struct Kept<T> {
+    pub(super) resource: T,
     /// Nanoseconds since the node's base.
-    pub(crate) idle_since: u64,
+    pub(super) idle_since: u64,
 }
 
 /// What the registry knows of a client, whatever its resource is.
-pub(crate) trait AnyClient: Send + Sync {
-    /// The epoch is replaced: nothing is parked any more and what is idle is destroyed. Accepted calls may still dial.
-    fn retire_epoch(&self);
-    /// The registry is retired: no dial starts any more either.
-    fn retire(&self);
-    /// Destroys at most `most` idle connections that have rested for `age` by `now`; tells when the next will have.
-    fn expire(&self, now: u64, age: u64, most: usize) -> Expired;
-    /// Destroys one idle connection, for somebody else's dial.
-    fn evict(&self) -> bool;
+pub(super) trait AnyClient: Send + Sync {
+    /// Nothing is parked any more, and with `dials` no dial starts either. Runs no foreign code.
+    fn close(&self, dials: bool);
+    /// After [`close`](Self::close): destroys what is idle, and answers whoever waits.
+    fn drain(&self) -> Panics;
+    /// Destroys idle connections that have rested for `age` by `now`, at most `left` of them.
+    fn expire(&self, now: u64, age: u64, left: &mut usize) -> Expired;
+    /// Destroys one idle connection, for somebody else's dial. `None`: there is none.
+    fn evict(&self) -> Option<Panics>;
     fn connections(&self) -> u32;
     fn idle(&self) -> usize;
     fn is_retired(&self) -> bool;
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }
 
 /// What a look for expired connections found.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Expired {
-    /// The earliest instant at which a connection that still rests has rested long enough.
-    pub(crate) next: Option<u64>,
-    /// The bound was reached: look again at once.
-    pub(crate) more: bool,
+#[derive(Debug)]
+pub(super) struct Expired {
+    /// When to look again: at once if the bound was reached, or when the next one will have rested long enough.
+    pub(super) next: Option<u64>,
+    /// Of destructors.
+    pub(super) panics: Panics,
 }
 
 #[derive(Debug)]
-pub(crate) struct ClientCore<T: Resource> {
-    pub(crate) registry: Arc<Registry>,
-    pub(crate) epoch: Arc<EpochCore>,
-    pub(crate) origin: OriginSlot,
-    /// Names this client among all of its registry.
-    pub(crate) number: u32,
-    pub(crate) word: Line<ClientWord>,
-    pub(crate) cells: Cells<Option<Kept<T>>>,
-    /// By cell: since when it rests, for the control task, which must not touch the cells to look.
+pub(super) struct ClientCore<T: Resource> {
+    pub(super) epoch: Arc<EpochCore>,
+    pub(super) origin: OriginSlot,
+    /// What a request of this client remembers it by: no other client of the registry ever has it.
+    pub(super) number: u32,
+    /// What refusals name it by.
+    slot: u16,
+    pub(super) word: Line<ClientWord>,
+    pub(super) cells: Cells<Option<Kept<T>>>,
+    /// By place: since when it rests, for the control task, which does not take what it only looks at.
     rests_since: Box<[AtomicU64]>,
-    pub(crate) line: Turn<AcquireLine>,
+    line: AcquireLine,
+    /// Goes last.
+    member: Membership,
+}
+
+/// What a client is charged: its value, its places, and the lists it stands in.
+pub(super) fn client_cost<T: Resource>(connections: u32) -> u64 {
+    let place = size_of::<Kept<T>>() as u64 + 32;
+    size_of::<ClientCore<T>>() as u64 + 64 + u64::from(connections) * place
 }
 
 impl<T: Resource> ClientCore<T> {
-    pub(crate) fn new(
-        registry: Arc<Registry>,
+    /// `names`: its number and its slot.
+    pub(super) fn new(
+        member: Membership,
         epoch: Arc<EpochCore>,
         origin: OriginSlot,
-        number: u32,
+        names: (u32, u16),
         connections: u32,
     ) -> Self {
         let word = Line::new(ClientWord::default());
         word.open(connections);
         ClientCore {
-            registry,
             epoch,
             origin,
-            number,
+            number: names.0,
+            slot: names.1,
             word,
             cells: Cells::new(connections as usize),
             rests_since: (0..connections).map(|_| AtomicU64::new(0)).collect(),
-            line: Turn::new(AcquireLine::default()),
+            line: AcquireLine::new(),
+            member,
         }
     }
-    pub(crate) fn ground(&self) -> &Ground {
-        self.epoch.anchor.shared()
+    pub(super) fn registry(&self) -> &Arc<Registry> {
+        self.member.registry()
     }
-    pub(crate) fn now_nanos(&self) -> u64 {
+    pub(super) fn ground(&self) -> &Ground {
+        self.member.ground()
+    }
+    pub(super) fn now_nanos(&self) -> u64 {
         let clock = &self.ground().floor.clock;
         clock.coarse_nanos()
     }
     /// Exact: dials are no fast path.
-    pub(crate) fn now_ms(&self) -> u64 {
+    pub(super) fn now_ms(&self) -> u64 {
         let clock = &self.ground().floor.clock;
         clock.millis_since_base(clock.now())
     }
-    pub(crate) fn is_retired(&self) -> bool {
+    /// Whether nothing may be parked any more.
+    pub(super) fn is_retired(&self) -> bool {
         self.word.is_closed() || !self.epoch.is_current()
     }
-    pub(crate) fn note_idle(&self, cell: &Cell<Option<Kept<T>>>, since: u64) {
-        self.rests_since[usize::from(cell.index())].store(since, order::PUBLISH);
+    /// Whether somebody waits in line, or is about to: newcomers that can wait go behind.
+    pub(super) fn is_waited_for(&self) -> bool {
+        self.word.is_marked() || !self.line.is_quiet()
     }
-    /// A connection is gone: gives back its unit of client, node and epoch, and signals whoever waits.
-    pub(crate) fn destroyed(&self, dropped: Result<(), Panic>) {
-        let waited_for = self.word.give_connection();
-        self.ground().shares.give(Share::Connection);
-        self.epoch.give_connection();
-        if waited_for {
-            acquire::serve(self);
+    pub(super) fn note_idle(&self, place: &Place<T>, since: u64) {
+        self.rests_since[usize::from(place.index())].store(since, order::PUBLISH);
+    }
+    /// Takes a connection out of the place in which it rested, and gives its idle share back.
+    pub(super) fn wake_up(&self, place: &mut Place<T>) -> Kept<T> {
+        self.ground().shares.give(Share::Idle);
+        match self.cells.get_mut(place).take() {
+            Some(kept) => kept,
+            None => crate::broken::accounting("an idle place without a connection"),
         }
-        self.registry.ended();
-        if let Err(panic) = dropped {
-            panic.resume();
+    }
+    /// Whether a connection that rested can be used.
+    ///
+    /// # Errors
+    /// A panic of the adapter's look: the connection is to be destroyed, like after a `no`.
+    pub(super) fn is_usable(&self, kept: &mut Kept<T>) -> Result<bool, crate::foreign::Panic> {
+        let rested = self.now_nanos().checked_sub(kept.idle_since).unwrap_or(0);
+        if rested >= self.registry().idle_age_nanos() {
+            return Ok(false);
         }
+        foreign(|| kept.resource.is_reusable())
     }
     /// Takes the lowest idle connection that can be used again; what is expired or dead on the way is destroyed. At most
-    /// as many are looked at as there are cells.
-    pub(crate) fn take_idle(&self) -> Option<(Cell<Option<Kept<T>>>, T)> {
+    /// as many are looked at as there are places.
+    ///
+    /// # Panics
+    /// What the adapter's look or a destructor panics with.
+    fn take_idle(&self) -> Option<(Place<T>, T)> {
         for _ in 0..self.cells.capacity() {
-            let mut cell = self.cells.take_idle()?;
-            self.ground().shares.give(Share::Idle);
-            let Some(kept) = self.cells.get_mut(&mut cell).take() else {
-                crate::broken::accounting("an idle cell without a connection");
-            };
-            if let Some(usable) = self.usable(cell, kept) {
-                return Some(usable);
+            let mut place = self.cells.take_idle()?;
+            let mut kept = self.wake_up(&mut place);
+            let mut panics = Panics::none();
+            let mut usable = false;
+            match self.is_usable(&mut kept) {
+                Ok(found) => usable = found,
+                Err(panic) => panics.run(|| panic.resume()),
             }
+            if usable {
+                return Some((place, kept.resource));
+            }
+            panics.add(destroy(self, place, kept.resource, None));
+            panics.resume();
         }
         None
     }
-    /// Whether a connection that left the idle set can be used; if not, it is destroyed.
-    pub(crate) fn usable(
-        &self,
-        cell: Cell<Option<Kept<T>>>,
-        mut kept: Kept<T>,
-    ) -> Option<(Cell<Option<Kept<T>>>, T)> {
-        let rested = self.now_nanos().checked_sub(kept.idle_since).unwrap_or(0);
-        let looked = if rested < self.registry.idle_age_nanos() {
-            foreign(|| kept.resource.is_reusable())
-        } else {
-            Ok(false)
-        };
-        match looked {
-            Ok(true) => Some((cell, kept.resource)),
-            Ok(false) => {
-                destroy(self, cell, kept.resource, None);
-                None
-            }
-            // A panic of the adapter's look destroys the connection like a `no`.
-            Err(panic) => {
-                destroy(self, cell, kept.resource, None);
-                panic.resume();
-                None
-            }
-        }
-    }
     /// Takes a connection of the node; if there is none, the client with most idle ones gives one up.
-    pub(crate) fn take_share(&self) -> Result<(), Error> {
-        let ground = self.ground();
-        let mut asked = ground.shares.reserve(Share::Connection);
-        if asked.is_err() && self.registry.evict_one() {
-            asked = ground.shares.reserve(Share::Connection);
+    fn take_share(&self) -> Result<(), Error> {
+        let shares = &self.ground().shares;
+        // Others dial too, and may take what was given up for this one.
+        for _ in 0..4 {
+            match shares.reserve(Share::Connection) {
+                Ok(()) => return Ok(()),
+                Err(_) if self.registry().evict_one() => {}
+                Err(_) => break,
+            }
         }
-        asked.map_err(|dimension| Error::full(dimension, Scope::Node))
+        shares.reserve(Share::Connection).map_err(|dimension| Error::full(dimension, Scope::Node))
+    }
+    /// A refusal of the client's word as an error.
+    pub(super) fn refused(&self, dial: Dial, now_ms: u64) -> Error {
+        if dial == Dial::Closed && self.registry().is_retired() {
+            return Error::retired(What::Pools);
+        }
+        Error::from_dial(dial, self.slot, now_ms)
+    }
+}
+
+impl<T: Resource> acquire::Client for ClientCore<T> {
+    type Tenure = SessionLease;
+    type Kept = Option<Kept<T>>;
+    fn floor(&self) -> &Floor<SessionLease> {
+        &self.ground().floor
+    }
+    fn line(&self) -> &AcquireLine {
+        &self.line
+    }
+    fn word(&self) -> &ClientWord {
+        &self.word
+    }
+    fn cells(&self) -> &Cells<Option<Kept<T>>> {
+        &self.cells
+    }
+    fn rests_again(&self, index: u8) {
+        // The control task did not see it while it was out.
+        self.registry().idle_from(self.rests_since[usize::from(index)].load(order::OBSERVE));
+    }
+    fn orphaned(&self, mut place: Cell<Option<Kept<T>>>) {
+        let kept = self.wake_up(&mut place);
+        destroy(self, place, kept.resource, None).resume();
+    }
+}
+
+impl<T: Resource> AnyClient for ClientCore<T> {
+    fn close(&self, dials: bool) {
+        if dials {
+            self.word.close();
+        }
+        self.cells.close();
+    }
+    fn drain(&self) -> Panics {
+        let mut panics = Panics::none();
+        while let Some(more) = self.evict() {
+            panics.add(more);
+        }
+        panics.run(|| acquire::serve(self));
+        panics
+    }
+    fn expire(&self, now: u64, age: u64, left: &mut usize) -> Expired {
+        let mut found = Expired { next: None, panics: Panics::none() };
+        // Whoever parked before this step is seen below; whoever parks after it sees that no look is planned, and plans one.
+        self.cells.meet();
+        let due =
+            |index: usize| self.rests_since[index].load(order::OBSERVE).checked_add(age).unwrap_or(u64::MAX);
+        for index in 0..self.cells.capacity() {
+            if !self.cells.is_idle(index) {
+                continue;
+            }
+            if due(index) <= now {
+                if *left == 0 {
+                    found.next = Some(now);
+                    return found;
+                }
+                let Some(mut place) = self.cells.take_idle_at(index) else { continue };
+                // It may be another connection by now.
+                if due(index) <= now {
+                    *left -= 1;
+                    let kept = self.wake_up(&mut place);
+                    found.panics.add(destroy(self, place, kept.resource, None));
+                    continue;
+                }
+                found.panics.run(|| acquire::put_back(self, place));
+                if self.word.is_marked() {
+                    found.panics.run(|| acquire::serve(self));
+                }
+            }
+            found.next = Some(found.next.map_or(due(index), |other| other.min(due(index))));
+        }
+        found
+    }
+    fn evict(&self) -> Option<Panics> {
+        let mut place = self.cells.take_idle()?;
+        let kept = self.wake_up(&mut place);
+        Some(destroy(self, place, kept.resource, None))
+    }
+    fn connections(&self) -> u32 {
+        self.word.connections()
+    }
+    fn idle(&self) -> usize {
+        self.cells.idle_count()
+    }
+    fn is_retired(&self) -> bool {
+        self.is_retired()
+    }
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
     }
 }
 
 /// The client of one approved origin. Clones are handles to the same one (control path).
 #[derive(Debug)]
 pub struct ProviderClient<T: Resource> {
-    pub(crate) core: Arc<ClientCore<T>>,
+    pub(super) core: Arc<ClientCore<T>>,
 }
 
 impl<T: Resource> Clone for ProviderClient<T> {
@@ -198,8 +310,9 @@ impl<T: Resource> ProviderClient<T> {
         Arc::ptr_eq(&self.core, &other.core)
     }
 
-    fn check(&self, call: &PoolCall) -> Result<(), Error> {
-        if !call.is_of(self.core.number) {
+    /// Whether the call was admitted for this client and may go on.
+    pub(super) fn check(&self, call: &PoolCall) -> Result<(), Error> {
+        if !call.is_of(self.core.ground(), self.core.number) {
             return Err(Error::denied(Denied::ForeignClient));
         }
         check_operation(call.lease())
@@ -210,54 +323,73 @@ impl<T: Resource> ProviderClient<T> {
     ///
     /// # Errors
     /// A call of another client; stopped; deadline; `Busy` while others wait in [`acquire`](Self::acquire): they come first.
+    ///
+    /// # Panics
+    /// If [`Resource::is_reusable`] or a destructor panics: that connection is destroyed, and nothing else is lost.
     pub fn checkout(&self, call: &PoolCall) -> Result<Option<PooledConnection<T>>, Error> {
         self.check(call)?;
         if self.core.word.is_marked() {
-            return Err(Error::busy());
+            // The last of them may have left without the line having looked since.
+            acquire::serve(&*self.core);
+            if self.core.word.is_marked() {
+                return Err(Error::busy());
+            }
         }
-        Ok(self.core.take_idle().map(|(cell, resource)| {
-            PooledConnection::taken(self.core.clone(), cell, resource, call.lease().duplicate())
-        }))
+        Ok(self.take(call))
     }
-    /// Charges one connection before it is dialled, and takes the client's one right to dial.
+    /// An idle connection, whoever waits.
+    pub(super) fn take(&self, call: &PoolCall) -> Option<PooledConnection<T>> {
+        self.core.take_idle().map(|(place, resource)| {
+            PooledConnection::new(self.core.clone(), place, resource, call.lease().duplicate())
+        })
+    }
+    /// Charges one connection before it is dialled, and takes the client's one right to dial. If all connections of the node
+    /// exist, the client with most idle ones loses one first.
     ///
     /// # Errors
     /// `Busy`: a dial is in progress. `Backoff`: the client pauses after failures, until then. `Full`: the client's or the
-    /// node's connections all exist. Retired; stopped; deadline; a call of another client.
+    /// node's connections all exist, or what there is belongs to those who wait in [`acquire`](Self::acquire). Retired;
+    /// stopped; deadline; a call of another client.
     pub fn reserve_connection(&self, call: &PoolCall) -> Result<ConnectionReservation<T>, Error> {
         self.check(call)?;
         let now_ms = self.core.now_ms();
-        self.core
-            .word
-            .reserve_dial(now_ms, Heed::Marks)
-            .map_err(|dial| refused_dial(&self.core, dial, now_ms))?;
+        let mut asked = self.core.word.reserve_dial(now_ms, Heed::Marks);
+        if asked == Err(Dial::Marked) {
+            acquire::serve(&*self.core);
+            asked = self.core.word.reserve_dial(now_ms, Heed::Marks);
+        }
+        asked.map_err(|dial| self.core.refused(dial, now_ms))?;
         self.dial(call)
     }
     /// The right to dial and the client's unit are taken; the rest follows or they go back.
-    pub(crate) fn dial(&self, call: &PoolCall) -> Result<ConnectionReservation<T>, Error> {
+    pub(super) fn dial(&self, call: &PoolCall) -> Result<ConnectionReservation<T>, Error> {
         let core = &self.core;
-        let give_back = |error| {
-            if core.word.undo_dial() {
-                acquire::serve(core);
-            }
-            Err(error)
-        };
         if let Err(error) = core.take_share() {
-            return give_back(error);
+            if core.word.undo_dial() {
+                acquire::serve(&**core);
+            }
+            return Err(error);
         }
-        let Some(cell) = core.cells.reserve() else {
-            crate::broken::accounting("a connection was reserved but no cell is free");
+        let Some(place) = core.cells.reserve() else {
+            crate::broken::accounting("a connection was reserved but no place is free");
         };
         if core.ground().jobs.reserve(Job::Connecting).is_err() {
             crate::broken::accounting("a connection was reserved but no dial");
         }
         core.epoch.take_connection();
-        Ok(ConnectionReservation::new(core.clone(), cell, call.lease().duplicate()))
+        Ok(ConnectionReservation::new(core.clone(), place, call.lease().duplicate()))
     }
     /// Waits for an idle connection or the right to dial, whichever comes first; first come first served per client,
     /// inside the call's deadline. When the client begins to pause, everyone in line is refused `Backoff` at once.
     ///
+    /// It waits for connections of this client only. When all connections of the node exist and none is idle, the right to
+    /// dial ends in `Full` at once.
+    ///
     /// Cancel safe: what was handed over and not taken goes to the next. Allocates nothing.
+    ///
+    /// # Errors
+    /// As [`reserve_connection`](Self::reserve_connection), but for what can be waited for. `Busy`: another `acquire` of
+    /// this very call is waiting.
     pub fn acquire<'a>(&'a self, call: &'a PoolCall) -> Acquire<'a, T> {
         Acquire::new(self, call)
     }
@@ -266,87 +398,14 @@ impl<T: Resource> ProviderClient<T> {
         self.core.word.retry_after(self.core.now_ms()).map(Duration::from_millis)
     }
     /// Destroys the client's idle connections.
+    ///
+    /// # Panics
+    /// If a destructor panics; all are destroyed all the same.
     pub fn close_idle(&self) {
-        while self.core.evict() {}
-    }
-    pub(crate) fn check_call(&self, call: &PoolCall) -> Result<(), Error> {
-        self.check(call)
-    }
-}
-
-/// A refusal of the client's word as an error.
-pub(crate) fn refused_dial<T: Resource>(client: &ClientCore<T>, dial: Dial, now_ms: u64) -> Error {
-    Error::from_dial(dial, client.number as u16, now_ms)
-}
-
-impl<T: Resource> AnyClient for ClientCore<T> {
-    fn retire_epoch(&self) {
-        self.cells.close();
-        while self.evict() {}
-    }
-    fn retire(&self) {
-        self.word.close();
-        self.retire_epoch();
-        acquire::serve(self);
-    }
-    fn expire(&self, now: u64, age: u64, most: usize) -> Expired {
-        let mut next = None;
-        let mut from = 0;
-        let mut looked = 0;
-        while let Some(mut cell) = self.cells.take_idle_from(from) {
-            from = usize::from(cell.index()) + 1;
-            let since = self.rests_since[usize::from(cell.index())].load(order::OBSERVE);
-            let due = since.checked_add(age).unwrap_or(u64::MAX);
-            if due <= now {
-                self.ground().shares.give(Share::Idle);
-                if let Some(kept) = self.cells.get_mut(&mut cell).take() {
-                    destroy(self, cell, kept.resource, None);
-                }
-                looked += 1;
-                if looked == most {
-                    return Expired { next, more: true };
-                }
-            } else {
-                next = Some(next.map_or(due, |other: u64| other.min(due)));
-                self.put_back(cell);
-            }
+        let mut panics = Panics::none();
+        while let Some(more) = self.core.evict() {
+            panics.add(more);
         }
-        Expired { next, more: false }
-    }
-    fn evict(&self) -> bool {
-        let Some(mut cell) = self.cells.take_idle() else { return false };
-        self.ground().shares.give(Share::Idle);
-        if let Some(kept) = self.cells.get_mut(&mut cell).take() {
-            destroy(self, cell, kept.resource, None);
-        }
-        true
-    }
-    fn connections(&self) -> u32 {
-        self.word.connections()
-    }
-    fn idle(&self) -> usize {
-        self.cells.idle_count()
-    }
-    fn is_retired(&self) -> bool {
-        self.is_retired()
-    }
-}
-
-impl<T: Resource> ClientCore<T> {
-    /// A cell that was only looked at. It still has its share of idle connections.
-    fn put_back(&self, cell: Cell<Option<Kept<T>>>) {
-        match self.cells.park(cell) {
-            Ok(()) => {
-                if self.word.is_marked() {
-                    acquire::serve(self);
-                }
-            }
-            Err(mut cell) => {
-                self.ground().shares.give(Share::Idle);
-                if let Some(kept) = self.cells.get_mut(&mut cell).take() {
-                    destroy(self, cell, kept.resource, None);
-                }
-            }
-        }
+        panics.resume();
     }
 }

@@ -1,14 +1,14 @@
 //! Connections: reserved before the dial, destroyed before their charge.
-use super::acquire;
 use super::client::{ClientCore, Kept, Resource};
 use crate::account::jobs::Job;
-use crate::account::shares::Share;
 use crate::account::scope::Scope;
+use crate::account::shares::Share;
 use crate::broker::error::{Error, What};
 use crate::broker::ground::OperationLease;
 use crate::broker::io::check_operation;
-use crate::foreign::foreign;
+use crate::foreign::Panics;
 use crate::mem::cells::Cell;
+use crate::queue::acquire;
 use std::sync::Arc;
 
 /// The adapter's word that the exchange on a connection is complete: the request was written to its end, the response read
@@ -23,81 +23,86 @@ impl Exchange {
     }
 }
 
+/// The place of a connection among those of its client.
+pub(super) type Place<T> = Cell<Option<Kept<T>>>;
+
 /// The right to make one connection of a client, charged before anything is dialled. There is one at a time.
 ///
 /// Dropped without [`connected`](Self::connected) it counts as a failed dial: the client pauses.
 #[must_use = "dropping a reservation counts as a failed dial"]
 #[derive(Debug)]
 pub struct ConnectionReservation<T: Resource> {
-    place: Option<Place<T>>,
+    reserved: Option<Reserved<T>>,
 }
 
 #[derive(Debug)]
-struct Place<T: Resource> {
+struct Reserved<T: Resource> {
     client: Arc<ClientCore<T>>,
-    cell: Cell<Option<Kept<T>>>,
+    place: Place<T>,
     operation: OperationLease,
 }
 
 impl<T: Resource> ConnectionReservation<T> {
-    /// The dial's unit of the client, a connection of the node and a cell are taken already.
-    pub(crate) fn new(client: Arc<ClientCore<T>>, cell: Cell<Option<Kept<T>>>, operation: OperationLease) -> Self {
-        ConnectionReservation { place: Some(Place { client, cell, operation }) }
+    /// The dial's unit of the client, a connection of the node and a place are taken already.
+    pub(super) fn new(client: Arc<ClientCore<T>>, place: Place<T>, operation: OperationLease) -> Self {
+        ConnectionReservation { reserved: Some(Reserved { client, place, operation }) }
     }
     /// The dial succeeded. The failures of the client are forgotten.
     ///
     /// # Errors
     /// The operation was stopped meanwhile, or its deadline passed: the resource is destroyed, and the dial counts as
     /// failed.
+    ///
+    /// # Panics
+    /// If the destructor of a resource that comes too late panics; everything is given back all the same.
     pub fn connected(mut self, resource: T) -> Result<PooledConnection<T>, Error> {
-        let Some(place) = self.place.take() else {
+        let Some(reserved) = self.reserved.take() else {
             crate::broken::accounting("a reservation without its place");
         };
-        if let Err(error) = check_operation(&place.operation) {
-            let destroyed = foreign(|| drop(resource));
-            place.fail();
-            if let Err(panic) = destroyed {
-                panic.resume();
-            }
+        if let Err(error) = check_operation(&reserved.operation) {
+            let mut panics = Panics::none();
+            panics.run(|| drop(resource));
+            panics.add(reserved.fail());
+            panics.resume();
             return Err(error.after_start());
         }
-        let Place { client, cell, operation } = place;
+        let Reserved { client, place, operation } = reserved;
         client.ground().jobs.give(Job::Connecting);
         let waited_for = client.word.dial_done();
-        if waited_for {
-            acquire::serve(&client);
+        let connection = PooledConnection::new(client, place, resource, operation);
+        if waited_for && let Some(parts) = &connection.parts {
+            acquire::serve(&*parts.client);
         }
-        Ok(PooledConnection { parts: Some(Parts { client, cell, resource, operation }) })
+        Ok(connection)
     }
 }
 
-impl<T: Resource> Place<T> {
+impl<T: Resource> Reserved<T> {
     /// Gives everything back and starts the pause. Everyone in line for this client learns of it at once.
-    fn fail(self) {
-        let Place { client, cell, operation } = self;
-        drop(client.cells.remove(cell));
+    fn fail(self) -> Panics {
+        let Reserved { client, place, operation } = self;
         let ground = client.ground();
-        let limits = client.registry.limits();
-        let paused = client.word.dial_failed(
-            client.now_ms(),
-            limits.initial_backoff.as_millis() as u64,
-            limits.maximum_backoff.as_millis() as u64,
-        );
+        drop(client.cells.remove(place));
+        let (initial, maximum) = client.registry().backoff_ms;
+        let paused = client.word.dial_failed(client.now_ms(), initial, maximum);
         ground.jobs.give(Job::Connecting);
         ground.shares.give(Share::Connection);
         client.epoch.give_connection();
+        let mut panics = Panics::none();
+        panics.run(|| drop(operation));
         if paused.marked {
-            acquire::serve(&client);
+            panics.run(|| acquire::serve(&*client));
         }
-        client.registry.ended();
-        drop(operation);
+        client.registry().ended();
+        farewell(client);
+        panics
     }
 }
 
 impl<T: Resource> Drop for ConnectionReservation<T> {
     fn drop(&mut self) {
-        if let Some(place) = self.place.take() {
-            place.fail();
+        if let Some(reserved) = self.reserved.take() {
+            reserved.fail().resume();
         }
     }
 }
@@ -112,20 +117,20 @@ pub struct PooledConnection<T: Resource> {
 #[derive(Debug)]
 struct Parts<T: Resource> {
     client: Arc<ClientCore<T>>,
-    cell: Cell<Option<Kept<T>>>,
+    place: Place<T>,
     resource: T,
     operation: OperationLease,
 }
 
 impl<T: Resource> PooledConnection<T> {
-    /// An idle connection that was taken out of its cell.
-    pub(crate) fn taken(
+    /// A connection that was just made, or one that was idle and left its place empty.
+    pub(super) fn new(
         client: Arc<ClientCore<T>>,
-        cell: Cell<Option<Kept<T>>>,
+        place: Place<T>,
         resource: T,
         operation: OperationLease,
     ) -> Self {
-        PooledConnection { parts: Some(Parts { client, cell, resource, operation }) }
+        PooledConnection { parts: Some(Parts { client, place, resource, operation }) }
     }
     /// The connection itself.
     pub fn resource(&mut self) -> &mut T {
@@ -139,62 +144,95 @@ impl<T: Resource> PooledConnection<T> {
     /// # Errors
     /// The operation was stopped, the epoch is no longer current, or there is no room for an idle connection: then the
     /// connection is destroyed.
+    ///
+    /// # Panics
+    /// If the destructor of a connection that cannot be parked panics; everything is given back all the same.
     pub fn park(mut self, exchange: Exchange) -> Result<(), Error> {
         let Exchange(()) = exchange;
-        let Some(Parts { client, mut cell, resource, operation }) = self.parts.take() else {
+        let Some(Parts { client, mut place, resource, operation }) = self.parts.take() else {
             crate::broken::accounting("a connection was used after its end");
         };
-        let allowed = check_operation(&operation).and_then(|()| {
-            if client.is_retired() {
-                return Err(Error::retired(What::Epoch));
-            }
-            let full = |dimension| Error::full(dimension, Scope::Node);
-            client.ground().shares.reserve(Share::Idle).map_err(full)
-        });
+        let allowed = check_operation(&operation).and_then(|()| client.rest());
         if let Err(error) = allowed {
-            destroy(&client, cell, resource, Some(operation));
+            let panics = destroy(&client, place, resource, Some(operation));
+            farewell(client);
+            panics.resume();
             return Err(error);
         }
         let now = client.now_nanos();
-        client.note_idle(&cell, now);
-        let before = client.cells.put(&mut cell, Some(Kept { resource, idle_since: now }));
-        debug_assert!(!matches!(before, Some(Some(_))), "a connection's cell is empty while it is in use");
-        if let Err(cell) = client.cells.park(cell) {
+        client.note_idle(&place, now);
+        let before = client.cells.put(&mut place, Some(Kept { resource, idle_since: now }));
+        debug_assert!(!matches!(before, Some(Some(_))), "a connection's place is empty while it is in use");
+        if let Err(mut place) = client.cells.park(place) {
             // Closed meanwhile, and nobody else took it.
-            client.ground().shares.give(Share::Idle);
-            if let Some(kept) = client.cells.remove(cell).flatten() {
-                client.destroyed(foreign(|| drop(kept)));
-            }
-            drop(operation);
+            let kept = client.wake_up(&mut place);
+            let panics = destroy(&client, place, kept.resource, Some(operation));
+            farewell(client);
+            panics.resume();
             return Err(Error::retired(What::Epoch));
         }
+        client.registry().idle_from(now);
+        // The last lease of the operation may wake others.
+        let mut panics = Panics::none();
+        panics.run(|| drop(operation));
         // Meets the marker of an acquire line, which steps on the idle words after it has marked.
         if client.word.is_marked() {
-            acquire::serve(&client);
+            panics.run(|| acquire::serve(&*client));
         }
-        client.registry.idle_from(now);
-        drop(operation);
+        panics.resume();
         Ok(())
     }
 }
 
 impl<T: Resource> Drop for PooledConnection<T> {
     fn drop(&mut self) {
-        if let Some(Parts { client, cell, resource, operation }) = self.parts.take() {
-            destroy(&client, cell, resource, Some(operation));
+        if let Some(Parts { client, place, resource, operation }) = self.parts.take() {
+            let panics = destroy(&client, place, resource, Some(operation));
+            farewell(client);
+            panics.resume();
         }
     }
 }
 
-/// Destroys a connection: the resource first, guarded, then the cell, and after it everything that is charged.
-pub(crate) fn destroy<T: Resource>(
+/// Destroys a connection: the resource first, guarded, then its place, and after it everything that is charged.
+pub(super) fn destroy<T: Resource>(
     client: &ClientCore<T>,
-    cell: Cell<Option<Kept<T>>>,
+    place: Place<T>,
     resource: T,
     operation: Option<OperationLease>,
-) {
-    let destroyed = foreign(|| drop(resource));
-    drop(client.cells.remove(cell));
-    client.destroyed(destroyed);
-    drop(operation);
+) -> Panics {
+    let mut panics = Panics::none();
+    panics.run(|| drop(resource));
+    drop(client.cells.remove(place));
+    let waited_for = client.word.give_connection();
+    client.ground().shares.give(Share::Connection);
+    client.epoch.give_connection();
+    panics.run(|| drop(operation));
+    if waited_for {
+        panics.run(|| acquire::serve(client));
+    }
+    client.registry().ended();
+    panics
+}
+
+/// Lets go of a client after one of its connections was destroyed. If its epoch was replaced, that may have been the last
+/// thing that kept the epoch: the control task looks.
+pub(super) fn farewell<T: Resource>(client: Arc<ClientCore<T>>) {
+    if !client.is_retired() {
+        return;
+    }
+    let registry = client.registry().clone();
+    drop(client);
+    registry.events.look_soon();
+}
+
+impl<T: Resource> ClientCore<T> {
+    /// Takes the share of an idle connection, if the client may have any.
+    fn rest(&self) -> Result<(), Error> {
+        if self.is_retired() {
+            return Err(Error::retired(What::Epoch));
+        }
+        let full = |dimension| Error::full(dimension, Scope::Node);
+        self.ground().shares.reserve(Share::Idle).map_err(full)
+    }
 }

@@ -1,68 +1,120 @@
 //! The one control task of a registry: it closes what has rested long enough, frees what nothing keeps, and gives memory of
-//! a burst back to the system. It sleeps until there is something to do.
+//! a burst back to the system. It sleeps until there is something to do; on an idle node it does nothing at all.
+//!
+//! | what | wakes it | how often |
+//! | --- | --- | --- |
+//! | idle connections | the instant at which the first of them will have rested long enough | once per instant |
+//! | replaced epochs | a replacement, the end of a connection of theirs | at once, then at growing intervals while something keeps them |
+//! | blocks of a burst | the first admission since it last looked | every second while there is something to give back, at growing intervals while calls live |
 use super::registry::Registry;
+use crate::foreign::Panics;
 use crate::sync::atomic::{AtomicBool, AtomicU64};
 use crate::sync::order;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
 
 const NEVER: u64 = u64::MAX;
+/// Connections destroyed in one step; others may run in between.
+const STEP: usize = 64;
 /// Blocks given back to the system in one step, per size class.
 const PURGE: usize = 64;
-/// How long after the last look at idle connections blocks are looked at: long enough for a burst to be over.
+/// How long after the first admission, and after each look that found something, blocks are looked at.
 const PURGE_AFTER: Duration = Duration::from_secs(1);
+/// The longest interval between two looks while calls live.
+const PURGE_MOST: Duration = Duration::from_secs(16);
+/// The first interval at which the control task looks again for the end of a replaced epoch. It doubles: whoever keeps an
+/// epoch for a while is asked about as rarely.
+const SWEEP_AFTER: Duration = Duration::from_millis(20);
 
 /// What wakes the control task, and whether it runs.
 #[derive(Debug)]
 pub(crate) struct Events {
     wake: Notify,
-    /// The instant of the next look, nanoseconds since the node's base. Parks only ever bring it forward.
+    /// The instant of the next look, nanoseconds since the node's base. Others only ever bring it forward.
     next: AtomicU64,
+    /// Whether anything was admitted since blocks were last looked at.
+    worked: AtomicBool,
     retired: AtomicBool,
     owners: AtomicU64,
     failed: AtomicBool,
+    panics: AtomicU64,
 }
 
 impl Events {
-    pub(crate) fn new() -> Self {
+    pub(super) fn new() -> Self {
         Events {
             wake: Notify::new(),
             next: AtomicU64::new(NEVER),
+            worked: AtomicBool::new(false),
             retired: AtomicBool::new(false),
             owners: AtomicU64::new(1),
             failed: AtomicBool::new(false),
+            panics: AtomicU64::new(0),
         }
     }
-    /// Looks at `instant`, if no earlier look is planned. A load when one is, as nearly always.
-    pub(crate) fn look_at(&self, instant: u64) {
-        if self.next.load(order::COUNT) <= instant {
-            return;
+    /// Looks at idle connections at `instant`, if no earlier look is planned. A load when one is, as nearly always.
+    ///
+    /// For whoever let a connection rest by a step on the idle words. The control task forgets its plan, then steps on
+    /// those words, then looks: either it sees the connection, or this load sees the plan forgotten.
+    pub(super) fn look_at(&self, instant: u64) {
+        if self.next.load(order::COUNT) > instant {
+            self.bring_forward(instant);
         }
+    }
+    /// Looks as soon as possible.
+    pub(super) fn look_soon(&self) {
+        // Always a step: it meets the one by which the control task forgets its plan before it looks.
+        self.bring_forward(0);
+    }
+    fn bring_forward(&self, instant: u64) {
         if self.next.fetch_min(instant, order::STEP) > instant {
             self.wake.notify_one();
         }
     }
-    /// Looks as soon as possible.
-    pub(crate) fn look_soon(&self) {
-        self.look_at(0);
+    /// Something was admitted: the blocks that it will leave behind are looked at. A load, but for the first one after a
+    /// look.
+    #[inline]
+    pub(super) fn note_work(&self) {
+        if !self.worked.load(order::COUNT) && !self.worked.swap(true, order::STEP) {
+            self.wake.notify_one();
+        }
     }
-    pub(crate) fn retire(&self) {
+    pub(super) fn retire(&self) {
         self.retired.store(true, order::PUBLISH);
         self.wake.notify_one();
     }
-    pub(crate) fn owners(&self) -> u64 {
+    /// A panic of foreign code was contained.
+    pub(super) fn contained(&self) {
+        self.panics.fetch_add(1, order::COUNT);
+    }
+    pub(super) fn panics(&self) -> u64 {
+        self.panics.load(order::COUNT)
+    }
+    pub(super) fn owners(&self) -> u64 {
         self.owners.load(order::OBSERVE)
     }
-    pub(crate) fn has_failed(&self) -> bool {
+    pub(super) fn has_failed(&self) -> bool {
         self.failed.load(order::OBSERVE)
     }
 }
 
-/// Starts the task. It keeps the registry until the registry is retired and drained.
-pub(crate) fn spawn(handle: &Handle, registry: Arc<Registry>) {
-    handle.spawn(run(registry));
+/// Starts the task. It keeps the registry until the registry is retired and drained, or the runtime ends.
+pub(super) fn spawn(handle: &Handle, registry: Arc<Registry>) {
+    // Made before the task: a runtime that is shut down already drops the future without a poll.
+    handle.spawn(run(Watchdog { registry, finished: false }));
+}
+
+async fn run(mut watchdog: Watchdog) {
+    serve(&watchdog.registry).await;
+    watchdog.registry.drain().await;
+    // What the last burst left behind; nothing is admitted any more.
+    while purge(&watchdog.registry) {
+        tokio::task::yield_now().await;
+    }
+    watchdog.finished = true;
 }
 
 /// Notes an interruption: a panic, or a runtime that was shut down under the task.
@@ -73,54 +125,83 @@ struct Watchdog {
 
 impl Drop for Watchdog {
     fn drop(&mut self) {
+        let registry = &self.registry;
+        let mut panics = Panics::none();
         if !self.finished {
-            self.registry.events.failed.store(true, order::PUBLISH);
-            self.registry.retire();
+            registry.events.failed.store(true, order::PUBLISH);
+            panics.run(|| registry.retire());
         }
-        self.registry.events.owners.store(0, order::PUBLISH);
-        self.registry.ground().floor.ended.notify_waiters();
+        registry.events.owners.store(0, order::PUBLISH);
+        registry.ground().floor.ended.notify_waiters();
+        panics.resume();
     }
 }
 
-async fn run(registry: Arc<Registry>) {
-    let mut watchdog = Watchdog { registry, finished: false };
-    serve(&watchdog.registry).await;
-    watchdog.finished = true;
-}
-
+/// Until the registry is retired.
 async fn serve(registry: &Registry) {
-    let ground = registry.ground();
     let events = &registry.events;
-    let clock = ground.floor.clock;
-    let mut purge_at: Option<tokio::time::Instant> = None;
+    let clock = registry.ground().floor.clock;
+    let mut sweep = Rhythm::new(SWEEP_AFTER, Duration::MAX);
+    let mut blocks = Rhythm::new(PURGE_AFTER, PURGE_MOST);
     loop {
         if events.retired.load(order::OBSERVE) {
-            drain(registry).await;
             return;
         }
         let next = events.next.load(order::OBSERVE);
-        let due = (next != NEVER).then(|| tokio::time::Instant::from_std(clock.at_nanos(next)));
-        let until = [due, purge_at].into_iter().flatten().min();
+        let due = (next != NEVER).then(|| Instant::from_std(clock.at_nanos(next)));
         let woken = events.wake.notified();
-        match until {
+        match [due, sweep.at, blocks.at].into_iter().flatten().min() {
             None => woken.await,
-            // Elapsed is as good a reason to look as a wake.
-            Some(until) => drop(tokio::time::timeout_at(until, woken).await),
+            // The time is as good a reason to look as a wake.
+            Some(until) => drop(timeout_at(until, woken).await),
         }
         let now = clock.nanos_since_base(clock.now());
-        if events.next.load(order::OBSERVE) <= now {
+        let called = events.next.load(order::OBSERVE) <= now;
+        if called {
             events.next.swap(NEVER, order::STEP);
-            if let Some(next) = registry.expire(now) {
+            if let Some(next) = registry.expire(now, STEP) {
                 events.look_at(next);
+                if next <= now {
+                    tokio::task::yield_now().await;
+                }
             }
-            registry.sweep();
-            // The blocks of a burst follow a while after it.
-            purge_at.get_or_insert(tokio::time::Instant::now() + PURGE_AFTER);
         }
-        if purge_at.is_some_and(|at| at <= tokio::time::Instant::now()) {
+        if called || sweep.is_due() {
+            let kept = registry.sweep();
+            sweep.plan(kept > 0, called);
+        }
+        if blocks.is_due() {
+            let worked = events.worked.swap(false, order::STEP);
             let more = purge(registry);
-            purge_at = more.then(|| tokio::time::Instant::now() + PURGE_AFTER);
+            // Whoever was admitted before that swap and did not see it is counted now, or is gone with the next look.
+            let alive = registry.ground().floor.node.snapshot().owners > 0;
+            blocks.plan(more || worked || alive, more || worked);
+        } else if blocks.at.is_none() && events.worked.load(order::OBSERVE) {
+            blocks.plan(true, true);
         }
+    }
+}
+
+/// When to look next: soon after something happened, then at intervals that double.
+struct Rhythm {
+    first: Duration,
+    most: Duration,
+    interval: Duration,
+    at: Option<Instant>,
+}
+
+impl Rhythm {
+    fn new(first: Duration, most: Duration) -> Self {
+        Rhythm { first, most, interval: first, at: None }
+    }
+    fn is_due(&self) -> bool {
+        self.at.is_some_and(|at| at <= Instant::now())
+    }
+    /// After a look: whether another is needed, and whether something happened.
+    fn plan(&mut self, again: bool, anew: bool) {
+        self.interval =
+            if anew { self.first } else { self.interval.checked_mul(2).unwrap_or(self.most).min(self.most) };
+        self.at = if again { Instant::now().checked_add(self.interval) } else { None };
     }
 }
 
@@ -129,17 +210,4 @@ fn purge(registry: &Registry) -> bool {
     let Some(io) = registry.ground().io.get() else { return false };
     // Advice that the system does not take leaves the memory where it was.
     io.blocks.purge(PURGE).is_ok_and(|purged| purged.more)
-}
-
-/// A retired registry: wait until nothing of it is owned any more.
-async fn drain(registry: &Registry) {
-    loop {
-        let ended = registry.ground().floor.ended.notified();
-        registry.sweep();
-        let snapshot = registry.snapshot();
-        if snapshot.is_idle() && snapshot.connections == 0 {
-            return;
-        }
-        ended.await;
-    }
 }

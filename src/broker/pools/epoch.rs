@@ -1,8 +1,10 @@
 //! Installed configurations: immutable, numbered, each with its own instance tag.
+use crate::account::provider::ProviderWord;
 use crate::broker::control::Logical;
-use crate::broker::ground::GroundAnchor;
+use crate::broker::error::Error;
+use crate::broker::ground::{Ground, GroundAnchor};
 use crate::broker::plan::ProviderRef;
-use crate::sync::atomic::AtomicU64;
+use crate::sync::atomic::{AtomicBool, AtomicU64};
 use crate::sync::order;
 use std::sync::Arc;
 use zeroize::Zeroize;
@@ -46,12 +48,15 @@ impl Credentials {
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
+    fn wipe(&mut self) {
+        // On the slice: a vector would be wiped byte by byte.
+        self.bytes.zeroize();
+    }
 }
 
 impl Drop for Credentials {
     fn drop(&mut self) {
-        // On the slice: a vector would be wiped byte by byte.
-        self.bytes.zeroize();
+        self.wipe();
     }
 }
 
@@ -96,42 +101,107 @@ impl ProviderSetup {
     }
 }
 
-/// The immutable part of an installed configuration. Plans, clients and handles keep it; the private bytes are wiped when
-/// the last of them is gone, on the control path.
-pub(crate) struct EpochData {
-    pub(crate) number: Epoch,
+/// The counts of an epoch. They outlive it by a moment, hold nothing of it, and are what snapshots read.
+#[derive(Debug)]
+pub(crate) struct Tally {
     /// The logical provider's number and the instance tag.
     pub(crate) provider: u16,
     pub(crate) tag: u32,
     /// Connections of this epoch, idle ones and dials included.
-    pub(crate) connections: AtomicU64,
+    connections: AtomicU64,
+    kept: AtomicBool,
+}
+
+impl Tally {
+    pub(super) fn new(provider: u16, tag: u32) -> Tally {
+        Tally { provider, tag, connections: AtomicU64::new(0), kept: AtomicBool::new(true) }
+    }
+    pub(super) fn connections(&self) -> u64 {
+        self.connections.load(order::OBSERVE)
+    }
+    /// Whether anything still keeps the epoch's private bytes.
+    pub(super) fn is_kept(&self) -> bool {
+        self.kept.load(order::OBSERVE)
+    }
+}
+
+/// The immutable part of an installed configuration. Plans, clients and handles keep it; the private bytes are wiped when
+/// the last of them is gone, on the control path.
+pub(crate) struct EpochData {
+    pub(crate) number: Epoch,
     pub(crate) authority: String,
     pub(crate) digest: String,
     pub(crate) credentials: Credentials,
+    pub(crate) tally: Arc<Tally>,
+}
+
+impl Drop for EpochData {
+    fn drop(&mut self) {
+        self.credentials.wipe();
+        self.tally.kept.store(false, order::PUBLISH);
+    }
+}
+
+/// Bytes of pool metadata that are charged as long as this lives.
+pub(crate) struct Charge {
+    anchor: GroundAnchor,
+    bytes: u64,
+}
+
+impl Charge {
+    /// Charges `bytes` in the ground of `anchor`.
+    pub(super) fn new(anchor: &GroundAnchor, bytes: u64) -> Result<Charge, Error> {
+        anchor.shared().pool_metadata.charge(bytes)?;
+        Ok(Charge { anchor: anchor.clone(), bytes })
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.anchor.shared().pool_metadata.give(self.bytes);
+    }
 }
 
 /// One installed configuration, with the ground that it was installed in. Plans do not keep this: they stand in that
 /// ground themselves.
 pub(crate) struct EpochCore {
-    pub(crate) anchor: GroundAnchor,
     pub(crate) logical: Arc<Logical>,
     pub(crate) tag: u32,
     pub(crate) data: Arc<EpochData>,
-    pub(crate) charged: u64,
+    /// Goes last.
+    charge: Charge,
 }
 
 impl EpochCore {
-    pub(crate) fn take_connection(&self) {
-        self.data.connections.fetch_add(1, order::COUNT);
+    pub(super) fn new(logical: Arc<Logical>, tag: u32, data: Arc<EpochData>, charge: Charge) -> EpochCore {
+        EpochCore { logical, tag, data, charge }
     }
-    pub(crate) fn give_connection(&self) {
-        if self.data.connections.fetch_sub(1, order::COUNT) == 0 {
+    pub(crate) fn ground(&self) -> &Ground {
+        self.charge.anchor.shared()
+    }
+    fn word(&self) -> &ProviderWord {
+        &self.ground().floor.providers[usize::from(self.logical.number())]
+    }
+    pub(super) fn take_connection(&self) {
+        self.data.tally.connections.fetch_add(1, order::STEP);
+    }
+    pub(super) fn give_connection(&self) {
+        if self.data.tally.connections.fetch_sub(1, order::STEP) == 0 {
             crate::broken::accounting_in_drop("an epoch lost a connection that it did not have");
         }
     }
     /// Whether it is still the current one of its logical provider.
     pub(crate) fn is_current(&self) -> bool {
-        self.anchor.shared().floor.providers[usize::from(self.logical.number())].tag() == self.tag
+        self.word().tag() == self.tag
+    }
+    /// Nothing is admitted or started on it after this step. `false`: that was so before.
+    pub(super) fn take_out(&self) -> bool {
+        self.word().swap_tag(self.tag, 0).is_ok()
+    }
+    /// Whether the books alone keep it. With the books held: they keep one reference, and nobody can clone it.
+    pub(super) fn is_unused(this: &Arc<EpochCore>) -> bool {
+        // Plans keep the data without the core.
+        Arc::strong_count(this) == 1 && Arc::strong_count(&this.data) == 1
     }
 }
 
@@ -149,6 +219,7 @@ impl std::fmt::Debug for EpochCore {
 /// An installed provider configuration. Clones are handles to the same one (control path).
 #[derive(Clone)]
 pub struct InstalledProvider {
+    /// Goes before the reference, which keeps the data.
     pub(crate) core: Arc<EpochCore>,
     pub(crate) reference: ProviderRef,
 }

@@ -13,13 +13,32 @@
 //! first served inside both. A grant is capacity; [`PoolReady::dispatch`] asks for permission at the moment of the start.
 //!
 //! **Retiring a registry retires the I/O runtime that it was given, for good**: for users of the runtime without pools too.
+//!
+//! Invariants (cited as P1 and so on):
+//!
+//! * P1. The books (which epochs and clients there are) change under one mutex, and so does what is published from them:
+//!   the tag in a provider's word, the table of installations, the list of retained epochs. Foreign code never runs under
+//!   it. The control mutex of the ground may be taken inside of it, never the other way round.
+//! * P2. An epoch is closed by the swap of its tag, and its clients by closing their cells, both under that mutex; when the
+//!   call that did it returns, nothing is admitted, started or parked on it any more. Accepted calls may still dial and
+//!   check out.
+//! * P3. Who keeps whom: handles, connections and clients keep their epoch and the ground; clients keep the registry; the
+//!   registry keeps clients and epochs until they are of no use any more ([`registry::Registry::sweep`]) or it is retired.
+//!   Plans stand in the ground, so they keep the data of an epoch and nothing that keeps the ground. So there is no ring
+//!   that outlives the registry's retirement.
+//! * P4. Resources, their `is_reusable` and their destructors are foreign: they run when our own steps are done, or between
+//!   steps after which everything is accounted for. On a caller's thread their panic goes on to the caller; on the control
+//!   path, and where a third party's resource is destroyed for somebody's dial, it is contained and counted.
 mod acquire;
 mod admission;
 mod client;
 mod connection;
 mod control;
 mod epoch;
+mod install;
+mod pools;
 mod registry;
+mod shutdown;
 mod snapshot;
 
 #[cfg(test)]
@@ -30,5 +49,5 @@ pub use admission::{PoolAdmission, PoolCall, PoolReady, PoolWait};
 pub use client::{ProviderClient, Resource};
 pub use connection::{ConnectionReservation, Exchange, PooledConnection};
 pub use epoch::{Epoch, InstalledProvider, OriginSlot, ProviderSetup};
-pub use registry::ProviderPools;
+pub use pools::ProviderPools;
 pub use snapshot::PoolSnapshot;

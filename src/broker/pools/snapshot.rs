@@ -31,6 +31,9 @@ pub struct PoolSnapshot {
     pub failed_cleanup: u64,
     /// Metadata charged beyond the prepaid cost of owners.
     pub metadata_bytes: u64,
+    /// Panics of foreign code on the control path: destructors of resources that nobody's call was destroying. They were
+    /// contained; everything was given back.
+    pub contained_panics: u64,
     /// Control tasks that still run: 1 until the drain of a retired registry is over.
     pub control_owners: u64,
     /// The control task was interrupted.

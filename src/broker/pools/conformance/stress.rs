@@ -115,5 +115,6 @@ async fn no_waiter_is_forgotten_while_others_come_leave_and_cancel() {
 
 /// Polls once with the task's own waker; whether it was ready.
 async fn futures_poll<F: Future + Unpin>(future: &mut F) -> bool {
-    std::future::poll_fn(|cx| std::task::Poll::Ready(std::pin::Pin::new(&mut *future).poll(cx).is_ready())).await
+    std::future::poll_fn(|cx| std::task::Poll::Ready(std::pin::Pin::new(&mut *future).poll(cx).is_ready()))
+        .await
 }

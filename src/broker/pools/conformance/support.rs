@@ -1,8 +1,11 @@
 //! A node with pools, as a test needs it.
 use crate::broker::io::IoRuntime;
-use crate::broker::pools::{Epoch, InstalledProvider, OriginSlot, ProviderClient, ProviderPools, ProviderSetup, Resource};
+use crate::broker::pools::{
+    Epoch, InstalledProvider, OriginSlot, ProviderClient, ProviderPools, ProviderSetup, Resource,
+};
 use crate::broker::{
-    Activation, Broker, BrokerLimits, Capability, CapabilitySession, Cost, IoLimits, Plan, PlanSpec, PoolLimits,
+    Activation, Broker, BrokerLimits, Capability, CapabilitySession, Cost, IoLimits, Plan, PlanSpec,
+    PoolLimits,
 };
 use crate::time::Deadline;
 use std::sync::Arc;

@@ -1,0 +1,261 @@
+//! The handle to the registry: installing, clients, admission, the end.
+use super::admission::{PoolAdmission, PoolReady};
+use super::client::{ProviderClient, Resource};
+use super::control;
+use super::epoch::{Epoch, InstalledProvider, OriginSlot, ProviderSetup};
+use super::registry::Registry;
+use super::snapshot::PoolSnapshot;
+use crate::account::charge::{Marks, Request};
+use crate::broker::Broker;
+use crate::broker::control::RequestLimits;
+use crate::broker::error::{Denied, Error, Kind, Refusal};
+use crate::broker::ground::SessionLease;
+use crate::broker::io::{self, Asked, Front, IoAdmission, IoReady, IoRuntime, SetupError};
+use crate::broker::limits::{POOL_COSTS, PoolLimits};
+use crate::broker::plan::PlanCore;
+use crate::broker::session::CapabilitySession;
+use crate::sync::order;
+use crate::time::Deadline;
+use std::sync::Arc;
+use tokio::runtime::Handle;
+
+/// One registry of provider pools. Clones are handles to the same one (control path); dropping the last retires it.
+#[derive(Clone, Debug)]
+pub struct ProviderPools {
+    owner: Arc<Owner>,
+}
+
+#[derive(Debug)]
+struct Owner {
+    registry: Arc<Registry>,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        if !self.registry.is_retired() {
+            self.registry.retire();
+        }
+    }
+}
+
+impl ProviderPools {
+    /// Puts the registry on a broker and its I/O runtime, with one control task on `handle`.
+    ///
+    /// The control task is the registry's only one. It runs until the registry is retired and drained, so the runtime of
+    /// `handle` must live that long; if it ends earlier, the registry is retired at that moment and never clean.
+    ///
+    /// Retiring or dropping the registry retires `io`, for good and for everyone.
+    ///
+    /// # Errors
+    /// Limits that contradict a ceiling, each other or the I/O limits; an I/O runtime of another broker; a second registry
+    /// on the same broker, also after the first was retired.
+    pub fn new(
+        broker: &Broker,
+        io: &IoRuntime,
+        handle: Handle,
+        limits: PoolLimits,
+    ) -> Result<ProviderPools, SetupError> {
+        limits.validate_prepaid(POOL_COSTS)?;
+        let anchor = broker.anchor().clone();
+        let ground = anchor.shared();
+        if !std::ptr::eq(ground, io.anchor().shared()) {
+            return Err(SetupError::ForeignRuntime);
+        }
+        if ground.pools.set(limits).is_err() {
+            return Err(SetupError::Second("a registry of pools"));
+        }
+        ground.floor.node.open_pools(limits.pending, limits.running);
+        ground.shares.open_connections(limits.connections, limits.idle_connections);
+        ground.jobs.open(limits.workers, limits.cleanup_jobs, limits.connections);
+        ground.pool_metadata.raise(limits.metadata_bytes);
+        ground.control().open_requests(
+            ground,
+            RequestLimits {
+                requests_per_tenant: limits.requests_per_tenant,
+                running_per_tenant: limits.running_per_tenant,
+                requests_per_provider: limits.requests_per_provider,
+                running_per_provider: limits.running_per_provider,
+            },
+        );
+        let registry = Arc::new(Registry::new(anchor, io.clone(), limits));
+        control::spawn(&handle, registry.clone());
+        Ok(ProviderPools { owner: Arc::new(Owner { registry }) })
+    }
+
+    fn registry(&self) -> &Registry {
+        &self.owner.registry
+    }
+
+    /// The limits in force.
+    pub fn limits(&self) -> PoolLimits {
+        **self.registry().limits.load()
+    }
+
+    /// Installs a configuration of a logical provider, or replaces the one with the epoch `expected`.
+    ///
+    /// A replacement takes effect in one step: after it, nothing is admitted or started on the old epoch, and what waits
+    /// for it is refused; what was accepted finishes, and its connections are destroyed instead of parked. There must be
+    /// room for both: the old one gives its room back when the last plan, client, connection and handle of it is gone.
+    /// Control path. A panic in the destructor of an idle connection of the old epoch is contained and counted.
+    ///
+    /// # Errors
+    /// Another epoch is installed than expected, or the new number does not advance it; no room; the name is bad; the
+    /// registry is retired. The installed configuration stays as it is.
+    pub fn install(&self, setup: ProviderSetup, expected: Epoch) -> Result<InstalledProvider, Error> {
+        self.registry().install(setup, expected)
+    }
+
+    /// Takes a provider out of service: nothing is admitted or started on it any more; what was accepted finishes.
+    ///
+    /// # Errors
+    /// It is not the current installation, or of another registry.
+    pub fn retire_provider(&self, provider: &InstalledProvider) -> Result<(), Error> {
+        self.registry().retire_provider(provider)
+    }
+
+    /// The current installation of a logical name.
+    ///
+    /// # Errors
+    /// Nothing of that name is installed; the registry is retired.
+    pub fn provider(&self, name: &str) -> Result<InstalledProvider, Error> {
+        let registry = self.registry();
+        if registry.is_retired() {
+            return registry.check_open().and(Err(Error::denied(Denied::Unknown)));
+        }
+        registry.installed.load().get(name).cloned().ok_or(Error::denied(Denied::Unknown))
+    }
+
+    /// The client of an approved origin: made at the first look, the same one afterwards. Control path.
+    ///
+    /// # Errors
+    /// The installation is not current, or of another registry; the origin's client has another resource type; no room for
+    /// a client of this provider or of the node; admission is closed.
+    pub fn client<T: Resource>(
+        &self,
+        provider: &InstalledProvider,
+        origin: OriginSlot,
+    ) -> Result<ProviderClient<T>, Error> {
+        self.owner.registry.client(provider, origin)
+    }
+
+    /// Admits a request of the session to the client's provider: it may stage input now and wait for its turn.
+    ///
+    /// # Errors
+    /// The dimension that has no room, by name and scope; the plan does not bind this epoch; the epoch was replaced; the
+    /// session is stopped; admission is closed. Nothing is held afterwards. No lock, no allocation, no exact clock.
+    pub fn admit<T: Resource>(
+        &self,
+        client: &ProviderClient<T>,
+        session: &CapabilitySession,
+    ) -> Result<PoolAdmission, Error> {
+        self.ask(client, session, None, false).map(|front| PoolAdmission { inner: IoAdmission::new(front) })
+    }
+    /// The same with a deadline of its own, which can only be earlier than the session's.
+    ///
+    /// # Errors
+    /// As [`Self::admit`]; a later deadline is denied.
+    pub fn admit_until<T: Resource>(
+        &self,
+        client: &ProviderClient<T>,
+        session: &CapabilitySession,
+        until: Deadline,
+    ) -> Result<PoolAdmission, Error> {
+        self.ask(client, session, Some(until), false)
+            .map(|front| PoolAdmission { inner: IoAdmission::new(front) })
+    }
+    /// Straight to running units, or refused; never waits, charges no pending.
+    ///
+    /// # Errors
+    /// As [`Self::admit`]; also when somebody waits in front.
+    pub fn admit_now<T: Resource>(
+        &self,
+        client: &ProviderClient<T>,
+        session: &CapabilitySession,
+    ) -> Result<PoolReady, Error> {
+        self.ask(client, session, None, true).map(|front| PoolReady { inner: IoReady::new(front) })
+    }
+    /// As [`Self::admit_now`], with a deadline of its own.
+    ///
+    /// # Errors
+    /// As [`Self::admit_now`]; a later deadline than the session's is denied.
+    pub fn admit_now_until<T: Resource>(
+        &self,
+        client: &ProviderClient<T>,
+        session: &CapabilitySession,
+        until: Deadline,
+    ) -> Result<PoolReady, Error> {
+        self.ask(client, session, Some(until), true).map(|front| PoolReady { inner: IoReady::new(front) })
+    }
+
+    fn ask<T: Resource>(
+        &self,
+        client: &ProviderClient<T>,
+        session: &CapabilitySession,
+        until: Option<Deadline>,
+        now: bool,
+    ) -> Result<Front, Error> {
+        let registry = self.registry();
+        if !std::ptr::eq(registry, &**client.core.registry()) {
+            return Err(Error::denied(Denied::ForeignClient));
+        }
+        let lease = session.lease();
+        if !registry.anchor.holds(lease) {
+            return Err(Error::denied(Denied::ForeignSession));
+        }
+        registry.check_open()?;
+        let epoch = &client.core.epoch;
+        let plan = PlanCore::of(lease);
+        let provider = epoch.logical.number();
+        plan.uses(provider, epoch.tag)?;
+        let request = Request { tenant: plan.tenant(), provider, tag: epoch.tag };
+        let front = charge(
+            registry,
+            lease,
+            request,
+            Asked { request: Some(request), until, queue_age: registry.queue_age(), now },
+        )?;
+        // The charge was a step on the node's word. Whoever closed admission before it is seen here.
+        registry.check_open()?;
+        front.lease().client.store(client.core.number, order::COUNT);
+        registry.events.note_work();
+        Ok(front)
+    }
+
+    /// What is held now. Counters are read one after another: an observation, not a decision. No lock, no
+    /// allocation once the calling thread has taken one.
+    pub fn snapshot(&self) -> PoolSnapshot {
+        self.registry().snapshot()
+    }
+
+    /// Refuses new requests, installations and clients from now on; what was admitted runs on. For a graceful drain: when
+    /// this has returned, every request that was admitted, and no further one, is in the snapshot.
+    pub fn close_admission(&self) {
+        self.registry().close_admission();
+    }
+
+    /// Closes admission, **retires the I/O runtime that this registry was given**, stops every operation, retires every
+    /// epoch and destroys idle connections. For good; what holds bytes or connections keeps them until it is dropped.
+    pub fn retire(&self) {
+        self.registry().retire();
+    }
+
+    /// Retires, and waits until nothing is owned any more or the deadline passes. Returns what is left then: a deadline is
+    /// no error, and nothing is aborted. It wakes with the end of the last owner, not by a tick.
+    pub async fn shutdown(&self, deadline: Deadline) -> PoolSnapshot {
+        self.registry().shutdown(deadline).await
+    }
+}
+
+/// Charges the request. A word that is marked for others may be so only because the line was not looked at since the last
+/// of them left: then it is looked at now, before anybody is refused for it.
+fn charge(registry: &Registry, lease: &SessionLease, request: Request, asked: Asked) -> Result<Front, Error> {
+    match io::admit(lease, asked) {
+        Err(error) if matches!(error.kind(), Kind::Full(Refusal { promised: true, .. })) => {
+            let floor = &registry.ground().floor;
+            let all = Marks { tenant: true, provider: true, io: true, pool: true };
+            floor.line.released(floor, all, request);
+            io::admit(lease, asked)
+        }
+        answer => answer,
+    }
+}

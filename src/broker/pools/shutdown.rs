@@ -1,0 +1,80 @@
+//! The end of a registry: retirement in one go, the drain, and whoever waits for it.
+use super::registry::{CLOSED, Installations, OPEN, RETIRED, Registry};
+use super::snapshot::PoolSnapshot;
+use crate::account::node::NodeUnits;
+use crate::broker::io;
+use crate::foreign::Panics;
+use crate::sync::order;
+use crate::time::Deadline;
+use std::sync::Arc;
+
+impl Registry {
+    /// See [`ProviderPools::close_admission`](super::ProviderPools::close_admission).
+    pub(super) fn close_admission(&self) {
+        // The state only moves on: a retired registry stays retired.
+        let _already = self.state.compare_exchange(OPEN, CLOSED, order::STEP, order::LOST);
+        // A step on the word that every admission steps on: one that came before it is counted by now, one that comes
+        // after it sees the state, and gives back what it took.
+        let _marks = self.ground().floor.node.give(NodeUnits::NONE);
+    }
+
+    /// See [`ProviderPools::retire`](super::ProviderPools::retire). Every call does all of it, so that it is done when any
+    /// of them returns.
+    pub(super) fn retire(&self) {
+        self.state.swap(RETIRED, order::STEP);
+        let ground = self.ground();
+        io::retire(ground);
+        let (clients, listed, epochs, installed) = {
+            let mut books = self.books();
+            let installed = self.installed.swap(Arc::new(Installations::new()));
+            for provider in installed.values() {
+                if !provider.core.take_out() {
+                    crate::broken::accounting("an installed provider lost its tag to another");
+                }
+            }
+            let clients = books.close_clients(None, true);
+            (clients, std::mem::take(&mut books.clients), std::mem::take(&mut books.epochs), installed)
+        };
+        // Connections give their share back, then look whether the registry is retired: a step on that word, and each of
+        // them is either seen to be gone or sees that somebody waits for it.
+        ground.shares.meet();
+        for client in &clients {
+            self.contain(client.drain());
+        }
+        // From here on handles, connections and plans alone keep what there was (P3).
+        let mut panics = Panics::none();
+        panics.run(|| drop((clients, listed, epochs, installed)));
+        self.contain(panics);
+        self.events.retire();
+        ground.floor.ended.notify_waiters();
+    }
+
+    /// Waits until nothing of a retired registry is owned any more.
+    pub(super) async fn drain(&self) {
+        loop {
+            // Listen first, look afterwards: what ends in between is not missed.
+            let ended = self.ground().floor.ended.notified();
+            self.sweep();
+            let snapshot = self.snapshot();
+            if snapshot.is_idle() && snapshot.connections == 0 {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    /// See [`ProviderPools::shutdown`](super::ProviderPools::shutdown).
+    pub(super) async fn shutdown(&self, deadline: Deadline) -> PoolSnapshot {
+        self.retire();
+        loop {
+            let ended = self.ground().floor.ended.notified();
+            let snapshot = self.snapshot();
+            if snapshot.is_clean() {
+                return snapshot;
+            }
+            if tokio::time::timeout_at(deadline.tokio(), ended).await.is_err() {
+                return self.snapshot();
+            }
+        }
+    }
+}
