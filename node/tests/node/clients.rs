@@ -107,3 +107,22 @@ fn silent_connections_do_not_keep_a_node_from_stopping() {
         begun.elapsed()
     );
 }
+
+#[test]
+fn connections_beyond_the_limit_wait_for_a_place() {
+    let origin = Origin::start();
+    let node = Node::serve(&config(&origin, "ingress.connections = 2"), &[]);
+    let alice = bearer("token-of-alice");
+    let (mut first, mut second, mut third) = (node.client(), node.client(), node.client());
+    for client in [&mut first, &mut second] {
+        assert_eq!(client.get("/http/local/ok", &alice).expect("an answer").text(), "fine");
+    }
+    third.stream.set_read_timeout(Some(Duration::from_millis(300))).expect("a timeout can be set");
+    let waiting = third.get("/http/local/ok", &alice).expect_err("there is no place for a third connection");
+    assert_eq!(waiting.kind(), std::io::ErrorKind::WouldBlock);
+    drop(first);
+    third.stream.set_read_timeout(Some(super::support::PATIENCE)).expect("a timeout can be set");
+    assert_eq!(third.answer().expect("the first one's place").text(), "fine");
+    drop((second, third));
+    node.settle();
+}
