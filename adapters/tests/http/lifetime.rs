@@ -112,7 +112,7 @@ async fn s31_idle_connections_are_closed_when_they_are_too_old() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s26_the_origin_never_sees_more_connections_than_the_limit() {
+async fn s26_s28_the_origin_never_sees_more_connections_than_the_limit() {
     let origin = Origin::play(|mut peer, _| async move {
         while peer.head().await.is_some() {
             tokio::time::sleep(Duration::from_millis(2)).await;

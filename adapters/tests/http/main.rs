@@ -5,6 +5,7 @@ mod support;
 mod cancel;
 mod chaos;
 mod dns;
+mod framing;
 mod lifetime;
 mod reuse;
 mod stream;

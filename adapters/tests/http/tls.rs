@@ -211,6 +211,32 @@ async fn a_stalled_handshake_ends_with_the_attempt() {
 }
 
 #[tokio::test]
+async fn s34_reset_inside_the_upload() {
+    let authority = authority("api.example.org");
+    let acceptor = authority.acceptor.clone();
+    let origin = Origin::play(move |peer, _| {
+        let acceptor = acceptor.clone();
+        async move {
+            let mut stream = acceptor.accept(peer.stream).await.expect("a handshake");
+            head(&mut stream).await.expect("a request");
+            stream.read_exact(&mut vec![0; 100_000]).await.expect("a part of the body");
+            stream.get_ref().0.set_zero_linger().expect("a socket option");
+        }
+    })
+    .await;
+    let world = world(&origin, TlsRoots::Der(vec![authority.root.clone()]), Some("api.example.org"));
+    let started = std::time::Instant::now();
+    let error = world.with_body(http::Method::POST, vec![7; 8 << 20]).await.expect_err("no answer");
+    assert_eq!(
+        (error.kind(), error.effect()),
+        (HttpErrorKind::Closed, latent_capabilities::broker::Effect::Uncertain)
+    );
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    world.assert_quiet();
+    origin.done().await;
+}
+
+#[tokio::test]
 async fn large_bodies_pass_in_both_directions() {
     let authority = authority("api.example.org");
     let acceptor = authority.acceptor.clone();
