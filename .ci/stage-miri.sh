@@ -9,6 +9,8 @@ for part in miri rust-src; do
         exit 0
     fi
 done
+# A backtrace, printed by a test that is to panic, takes minutes here.
+export RUST_BACKTRACE=0
 seeds=${LATENT_MIRI_SEEDS:-4}
 run() { # FLAGS FILTER...
     local flags=$1
