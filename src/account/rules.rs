@@ -315,8 +315,10 @@ mod tests {
     /// One failing example for each line of the table, and the highest value that would be right.
     #[test]
     fn every_rule_has_a_failing_example() {
+        /// Changed limits, the one that is wrong then, and what it might be at most.
+        type Example = (&'static [(Dimension, u64)], Dimension, u64);
         #[rustfmt::skip]
-        let examples: &[(&[(Dimension, u64)], Dimension, u64)] = &[
+        let examples: &[Example] = &[
             (&[(IoRunning, 257)], IoRunning, 256),
             (&[(IoQueued, 257)], IoQueued, 256),
             (&[(IoStagedBytes, 65_535)], IoChunkBytes, 32_768),

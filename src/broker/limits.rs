@@ -18,6 +18,12 @@ use Dimension::{
     PoolsWorkers,
 };
 
+use crate::broker::ground::SessionLease;
+use crate::broker::session_core::SessionSlot;
+use crate::broker::slots::{StreamSlot, TransferSlot};
+use crate::mem::arena::slot_bytes;
+use crate::queue::operation::Operation;
+
 const fn cost(dimension: Dimension, bytes: u64, what: &'static str) -> FixedCost {
     FixedCost { dimension, bytes, what }
 }
@@ -33,7 +39,7 @@ pub const BROKER_COSTS: &[FixedCost] = &[
 /// What is prepaid in `io.metadata_bytes`.
 pub const IO_COSTS: &[FixedCost] = &[
     cost(IoOwners, 1_024, "operation slot, its places in the line"),
-    cost(IoBuffers, 512, "block token, side table, declared framing"),
+    cost(IoBuffers, 512, "block token, side table"),
     cost(IoStreams, 4_096, "stream or transfer slot, ring of 128 chunks"),
 ];
 
@@ -64,6 +70,15 @@ pub const fn fixed_cost(dimension: Dimension) -> u64 {
     }
     bytes
 }
+
+// The costs are round numbers above the real layout, so that a limit that fits today fits after a small change too.
+#[cfg(not(loom))]
+const _: () = {
+    assert!(slot_bytes::<SessionSlot>() <= fixed_cost(BrokerSessions));
+    assert!(slot_bytes::<Operation<SessionLease>>() <= fixed_cost(IoOwners));
+    assert!(slot_bytes::<StreamSlot>() <= fixed_cost(IoStreams));
+    assert!(slot_bytes::<TransferSlot>() <= fixed_cost(IoStreams));
+};
 
 #[cfg(test)]
 mod tests {

@@ -113,5 +113,11 @@ pub use word::{BareWord, Bits, LEASES_MAX, USER_BITS, Word};
 /// The longest arena: an index fits 13 bits, and one value of them means the end of the list.
 pub const SLOTS_MAX: usize = 8_191;
 
+/// The bytes that one slot for a `T` takes, its occupant included: what an owner costs in fixed memory.
+#[must_use]
+pub const fn slot_bytes<T: Occupant>() -> u64 {
+    size_of::<slot::Slot<T>>() as u64
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests;
