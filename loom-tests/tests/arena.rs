@@ -20,17 +20,21 @@ struct Seen {
     sessions_ended: AtomicUsize,
     freed: AtomicUsize,
     freed_by_ending: AtomicUsize,
+    noted: AtomicUsize,
 }
 
 struct Ground {
     calls: Nest<Call>,
     closed: AtomicBool,
+    /// Written by holders, read by whoever frees the root.
+    note: AtomicU64,
     seen: std::sync::Arc<Seen>,
 }
 
 impl Drop for Ground {
     fn drop(&mut self) {
         self.seen.freed.fetch_add(1, Relaxed);
+        self.seen.noted.store(self.note.load(order::COUNT) as usize, Relaxed);
     }
 }
 
@@ -50,6 +54,8 @@ struct Call {
     tally: AtomicU64,
     one: AtomicU64,
     two: AtomicU64,
+    /// Written by whoever holds the slot without a lease.
+    link: AtomicU64,
 }
 
 /// One more, by a load and a store: exact only if whoever did it before is ordered before.
@@ -83,7 +89,12 @@ impl Occupant for Call {
 
 fn broker(slots: usize) -> (Anchor<Session, Ground>, std::sync::Arc<Seen>) {
     let seen = std::sync::Arc::new(Seen::default());
-    let ground = Ground { calls: Nest::new(slots), closed: AtomicBool::new(false), seen: seen.clone() };
+    let ground = Ground {
+        calls: Nest::new(slots),
+        closed: AtomicBool::new(false),
+        note: AtomicU64::new(0),
+        seen: seen.clone(),
+    };
     (Root::new(slots, ground), seen)
 }
 
@@ -298,11 +309,16 @@ fn hold_vs_last_lease_vs_taker() {
         let root = session(&broker);
         let held = held_call(root.duplicate());
         let line = root.duplicate();
-        let releaser = thread::spawn(move || line.shared().calls.release_hold(0, 0b01));
+        let releaser = thread::spawn(move || {
+            let calls = &line.shared().calls;
+            calls.peek(0).link.store(9, order::COUNT);
+            calls.release_hold(0, 0b01)
+        });
         let theirs = root.duplicate();
         let taker = thread::spawn(move || {
             call(theirs).map(|call| {
                 assert_eq!((call.incarnation(), call.tally.load(order::COUNT)), (1, 5));
+                assert_eq!(call.link.load(order::COUNT), 9, "what was written under the hold");
                 assert!(!call.word().load().is_held() && call.word().load().user() == 0);
             })
         });
@@ -403,13 +419,14 @@ fn root_freed_once() {
         let seen_by_lease = seen.clone();
         let thread = thread::spawn(move || {
             assert_eq!(seen_by_lease.freed.load(Relaxed), 0);
-            lease.bump();
+            lease.shared().note.store(7, order::COUNT);
             drop(lease);
         });
         assert_eq!(seen.freed.load(Relaxed), 0);
         drop(broker);
         thread.join().unwrap();
         assert_eq!((seen.freed.load(Relaxed), seen.sessions_ended.load(Relaxed)), (1, 1));
+        assert_eq!(seen.noted.load(Relaxed), 7, "whoever frees sees what the other one wrote");
     });
 }
 

@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 
 use super::lease::{Lease, Occupant, Pin, Taken, sealed};
 use super::slot::{INDEX, Shelf};
-use crate::sync::order;
+use crate::sync::{Backoff, order};
 
 const LIVE_SHIFT: u32 = 13;
 const LIVE: u64 = 1 << LIVE_SHIFT;
@@ -127,8 +127,9 @@ where
     /// [`Full`] as above.
     #[inline]
     pub fn take_with(&self, limit: u32, bits: u64, init: impl FnOnce(&T)) -> Result<Taken<T>, Full> {
-        // A slot is pushed before its LIVE goes, so the list is empty only if all are in use, and then `live` is at most
-        // the number of slots: it fits its field.
+        // A slot is pushed before its LIVE goes, so `live` may count one that is free already. Bounded by the slots it fits its
+        // field, and below that bound the list is not empty.
+        let limit = limit.min(self.root().shelf.length() as u32);
         let count = |head: u64| (live(head) < limit).then(|| head + LIVE);
         let fresh = self.root().shelf.reserve(count).ok_or(Full)?;
         let pin = RootPin { root: self.root };
@@ -170,6 +171,7 @@ impl<T: Occupant, C> Clone for Anchor<T, C> {
 unsafe fn anchor<T: Occupant, C>(root: NonNull<Root<T, C>>) -> Anchor<T, C> {
     // SAFETY: M7 (the caller holds the root, by the contract of this function).
     let head = unsafe { &root.as_ref().shelf.head };
+    let mut backoff = Backoff::new();
     let mut old = head.load(order::OBSERVE);
     loop {
         assert!(old & ANCHORS_MASK != ANCHORS_MASK, "an arena has at most 65,535 anchors");
@@ -177,6 +179,7 @@ unsafe fn anchor<T: Occupant, C>(root: NonNull<Root<T, C>>) -> Anchor<T, C> {
             Ok(_) => return Anchor { root },
             Err(seen) => old = seen,
         }
+        backoff.lost();
     }
 }
 

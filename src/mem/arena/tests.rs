@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use super::*;
 use crate::foreign::foreign;
+use crate::mem::kept::Kept;
 use crate::sync::Zero;
 
 /// A small node: sessions in the root, calls in a nest of its shared state, chunks in another.
@@ -23,17 +24,24 @@ impl Drop for Ground {
     }
 }
 
-#[derive(Zero)]
+#[cfg_attr(not(loom), derive(bytemuck::Zeroable))]
 struct Session {
     number: AtomicU64,
+    label: Kept<Arc<str>>,
+    /// Not a cell: lent mutably by the ending.
+    visits: u64,
 }
 
 impl Occupant for Session {
     type Pin = RootPin<Session, Ground>;
 
-    fn last_lease(ending: Ending<'_, Self>) {
+    fn last_lease(mut ending: Ending<'_, Self>) {
         ending.shared().ended.fetch_add(1, Relaxed);
+        let session = ending.get_mut();
+        session.visits += 1;
+        let label = session.label.take();
         drop(ending.finish());
+        drop(label);
     }
 }
 
@@ -163,6 +171,21 @@ fn whatever_lives_keeps_what_it_lives_in() {
     assert_eq!(freed.load(Relaxed), 0);
     drop(other);
     assert_eq!(freed.load(Relaxed), 1);
+}
+
+#[test]
+fn the_ending_of_a_root_slot_has_the_occupant_to_itself() {
+    let (broker, _) = broker(1);
+    let label: Arc<str> = "a label".into();
+    for visits in 0..3 {
+        let session = session(&broker);
+        assert_eq!((session.visits, session.label.get()), (visits, None));
+        session.label.put(label.clone());
+        let other = session.duplicate();
+        drop(session);
+        assert_eq!(other.label.get(), Some(&label));
+    }
+    assert_eq!(Arc::strong_count(&label), 1, "each ending took its own");
 }
 
 #[test]
