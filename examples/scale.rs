@@ -40,38 +40,40 @@ struct Waiting {
 struct Node {
     pools: ProviderPools,
     clients: Vec<ProviderClient<Nothing>>,
-    sessions: Vec<CapabilitySession>,
+    /// Those who call the first provider.
+    callers: Vec<CapabilitySession>,
+    /// Those who call one of the others, which do not answer.
+    stuck: Vec<CapabilitySession>,
 }
 
 impl Node {
-    /// `providers` providers with one running unit each, and `tenants` tenants.
-    fn new(providers: usize, tenants: usize) -> Anything<Node> {
+    /// A first provider with one running unit and `callers` tenants that call it, and `providers` more with one running unit
+    /// each and `stuck` tenants that call those.
+    fn new(callers: usize, providers: usize, stuck: usize) -> Anything<Node> {
         let broker = Broker::new(BrokerLimits::ceilings())?;
         let io = IoRuntime::new(&broker, IoLimits::ceilings())?;
         let limits = PoolLimits { running_per_provider: 1, ..PoolLimits::ceilings() };
         let pools = ProviderPools::new(&broker, &io, tokio::runtime::Handle::current(), limits)?;
         let mut installed = Vec::new();
-        for number in 0..providers {
+        for number in 0..=providers {
             installed.push(pools.install(ProviderSetup::new(&format!("provider-{number}"), "example"), Epoch::NONE)?);
         }
         let clients = installed
             .iter()
             .map(|provider| pools.client(provider, OriginSlot::new(0)))
             .collect::<Result<Vec<_>, _>>()?;
-        let mut sessions = Vec::new();
-        for tenant in 0..tenants {
-            // A plan binds a capability once; each tenant calls the first provider and one of the others.
-            let other = 1 + tenant % (providers - 1).max(1);
-            let bound = if tenant % 2 == 0 || providers == 1 { 0 } else { other };
-            let spec = PlanSpec::new(&format!("tenant-{tenant}"), "example").bind(&BYTES, &installed[bound].reference());
+        let open = |tenant: String, provider: usize| -> Anything<CapabilitySession> {
+            let spec = PlanSpec::new(&tenant, "example").bind(&BYTES, &installed[provider].reference());
             let until = Deadline::after(Duration::from_secs(3600))?;
-            sessions.push(broker.open(&broker.seal(spec)?, Activation::until(until))?);
-        }
-        Ok(Node { pools, clients, sessions })
+            Ok(broker.open(&broker.seal(spec)?, Activation::until(until))?)
+        };
+        let callers = (0..callers).map(|n| open(format!("caller-{n}"), 0)).collect::<Result<_, _>>()?;
+        let stuck = (0..stuck).map(|n| open(format!("stuck-{n}"), 1 + n % providers)).collect::<Result<_, _>>()?;
+        Ok(Node { pools, clients, callers, stuck })
     }
 
-    fn queue(&self, provider: usize, tenant: usize) -> Anything<Waiting> {
-        let admission = self.pools.admit(&self.clients[provider], &self.sessions[tenant])?;
+    fn queue(&self, provider: usize, session: &CapabilitySession, tenant: usize) -> Anything<Waiting> {
+        let admission = self.pools.admit(&self.clients[provider], session)?;
         let mut wait = Box::pin(admission.wait());
         if poll(wait.as_mut()).is_ready() {
             return Err("somebody runs, so a newcomer waits".into());
@@ -79,8 +81,8 @@ impl Node {
         Ok(Waiting { wait, tenant })
     }
 
-    fn run(&self, provider: usize, tenant: usize) -> Anything<PoolCall> {
-        let ready = self.pools.admit_now(&self.clients[provider], &self.sessions[tenant])?;
+    fn run(&self, provider: usize, session: &CapabilitySession) -> Anything<PoolCall> {
+        let ready = self.pools.admit_now(&self.clients[provider], session)?;
         Ok(ready.dispatch(SEND, Cost::new())?)
     }
 }
@@ -90,35 +92,47 @@ fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
 }
 
 /// Nanoseconds per release, grant, start and new enqueue at the first provider.
-fn measure(waiters: usize, tenants: usize, stuck_providers: usize) -> Anything<f64> {
-    const ROUNDS: usize = 20_000;
-    let node = Node::new(1 + stuck_providers, (2 * tenants).max(2))?;
-    // Even tenants wait for the first provider, odd ones are stuck.
+fn measure(waiters: usize, tenants: usize, stuck_providers: usize, stuck_tenants: usize) -> Anything<f64> {
+    const BATCHES: usize = 20;
+    const ROUNDS: usize = 2_000;
+    let node = Node::new(tenants, stuck_providers, stuck_tenants)?;
     let mut held = Vec::new();
     let mut stuck = Vec::new();
-    for provider in 1..=stuck_providers {
-        let tenant = 2 * (provider - 1) + 1;
-        held.push(node.run(provider, tenant)?);
-        stuck.push(node.queue(provider, tenant)?);
+    for (number, session) in node.stuck.iter().enumerate() {
+        let provider = 1 + number % stuck_providers;
+        // The first at each provider runs and never ends; the others wait behind it.
+        if number < stuck_providers {
+            held.push(node.run(provider, session)?);
+        } else {
+            stuck.push(node.queue(provider, session, number)?);
+        }
     }
-    let mut running = node.run(0, 0)?;
+    let mut running = node.run(0, &node.callers[0])?;
     let mut queue = VecDeque::new();
     for waiter in 0..waiters {
-        queue.push_back(node.queue(0, 2 * (waiter % tenants))?);
+        let tenant = waiter % tenants;
+        queue.push_back(node.queue(0, &node.callers[tenant], tenant)?);
     }
+    // Tenants take turns from wherever the rotation stands: find out who is first.
     let mut best = f64::MAX;
-    for _ in 0..5 {
+    for _ in 0..BATCHES {
         let start = Instant::now();
-        for _ in 0..ROUNDS / 5 {
+        for _ in 0..ROUNDS {
             drop(running);
             let mut next = queue.pop_front().ok_or("nobody waits")?;
-            let Poll::Ready(granted) = poll(next.wait.as_mut()) else {
-                return Err("the grant went to somebody else than the first in line".into());
+            let granted = loop {
+                match poll(next.wait.as_mut()) {
+                    Poll::Ready(granted) => break granted?,
+                    Poll::Pending => {
+                        queue.push_back(next);
+                        next = queue.pop_front().ok_or("nobody waits")?;
+                    }
+                }
             };
-            running = granted?.dispatch(SEND, Cost::new())?;
-            queue.push_back(node.queue(0, next.tenant)?);
+            running = granted.dispatch(SEND, Cost::new())?;
+            queue.push_back(node.queue(0, &node.callers[next.tenant], next.tenant)?);
         }
-        best = best.min(start.elapsed().as_nanos() as f64 / (ROUNDS / 5) as f64);
+        best = best.min(start.elapsed().as_nanos() as f64 / ROUNDS as f64);
     }
     drop((running, queue, held, stuck));
     Ok(best)
@@ -126,12 +140,14 @@ fn measure(waiters: usize, tenants: usize, stuck_providers: usize) -> Anything<f
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Anything<()> {
-    println!("{:>8} {:>8} {:>16} {:>12} {:>8}", "waiters", "tenants", "stuck providers", "ns/grant", "ratio");
+    println!("{:>8} {:>8} {:>16} {:>14} {:>9} {:>6}", "waiters", "tenants", "stuck providers", "stuck tenants", "ns/grant", "ratio");
     let mut first = None;
-    for (waiters, tenants, stuck) in [(1, 1, 0), (32, 1, 0), (768, 1, 0), (768, 256, 0), (768, 768, 0), (768, 768, 255)] {
-        let nanos = measure(waiters, tenants, stuck)?;
+    for (waiters, tenants, providers, stuck) in
+        [(1, 1, 0, 0), (16, 16, 0, 0), (16, 16, 1, 1_000), (1_000, 1, 0, 0), (1_000, 1_000, 0, 0), (512, 512, 255, 510)]
+    {
+        let nanos = measure(waiters, tenants, providers, stuck)?;
         let base = *first.get_or_insert(nanos);
-        println!("{waiters:>8} {tenants:>8} {stuck:>16} {nanos:>12.0} {:>8.2}", nanos / base);
+        println!("{waiters:>8} {tenants:>8} {providers:>16} {stuck:>14} {nanos:>9.0} {:>6.2}", nanos / base);
     }
     Ok(())
 }

@@ -212,11 +212,11 @@ impl<F: Future> Future for WaitFor<'_, F> {
         let lease = this.call.lease();
         if let Err(error) = check(lease) {
             leave(lease, this.watch, this.waiting);
-            return Poll::Ready(Err(error));
+            return Poll::Ready(Err(error.after_start()));
         }
         if let Poll::Ready(result) = this.future.poll(cx) {
             leave(lease, this.watch, this.waiting);
-            return Poll::Ready(check(lease).map(|()| result));
+            return Poll::Ready(check(lease).map(|()| result).map_err(Error::after_start));
         }
         // Only who really waits is counted as waiting. More than the word can count wait uncounted.
         if !*this.waiting {
@@ -225,7 +225,7 @@ impl<F: Future> Future for WaitFor<'_, F> {
         match poll_stop(lease, this.watch.as_mut(), cx) {
             Poll::Ready(error) => {
                 leave(lease, this.watch, this.waiting);
-                Poll::Ready(Err(error))
+                Poll::Ready(Err(error.after_start()))
             }
             Poll::Pending => Poll::Pending,
         }
