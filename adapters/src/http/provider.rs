@@ -291,8 +291,10 @@ impl Inner {
             let socket = dial(&slot.origin, &self.resolver, self.config.dial).await?;
             HttpConnection::open(socket, &self.config.head, &self.config.body).await
         };
-        let connection = call.io().wait_for(dialled).await?.map_err(HttpError::unsent)?;
-        Ok(reservation.connected(connection)?)
+        // The call has started, so the library knows no better than uncertain; but no byte of the request exists yet.
+        let unsent = |error| HttpError::unsent(HttpErrorKind::Library(error));
+        let connection = call.io().wait_for(dialled).await.map_err(unsent)?.map_err(HttpError::unsent)?;
+        reservation.connected(connection).map_err(unsent)
     }
 
     fn credential(&self) -> Result<Option<(&http::HeaderName, HeaderValue)>, HttpError> {
