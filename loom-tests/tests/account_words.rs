@@ -51,7 +51,9 @@ fn two_charges_one_unit() {
         };
         let mine = reserve(&node);
         let other = other.join().unwrap();
-        assert!((mine.is_ok(), other == FULL) == (true, true) || (mine == FULL, other.is_ok()) == (true, true));
+        assert!(
+            (mine.is_ok(), other == FULL) == (true, true) || (mine == FULL, other.is_ok()) == (true, true)
+        );
         assert_eq!(node.snapshot().running, 1);
     });
 }
@@ -278,6 +280,51 @@ fn snapshot_vs_lower_and_give() {
         giver.join().unwrap();
         lowering.join().unwrap().unwrap();
         assert_eq!(node.snapshot().running, 0);
+    });
+}
+
+/// Pools are opened while direct I/O runs: no release and no snapshot takes their new room for broken accounting.
+#[test]
+fn give_and_snapshot_vs_open() {
+    check("give_and_snapshot_vs_open", Bound::Preemptions(4), || {
+        let node = node(1);
+        reserve(&node).unwrap();
+        let giver = {
+            let node = Arc::clone(&node);
+            thread::spawn(move || node.give(RUN))
+        };
+        let reader = {
+            let node = Arc::clone(&node);
+            thread::spawn(move || {
+                let seen = node.snapshot();
+                assert!(seen.running <= 1);
+                // Its room comes a step after its limit, and counts as used until then.
+                assert!(seen.pool_running <= 2);
+            })
+        };
+        assert!(node.open_pools(2, 2));
+        giver.join().unwrap();
+        reader.join().unwrap();
+        let seen = node.snapshot();
+        assert_eq!((seen.running, seen.pool_running), (0, 0));
+        node.reserve(NodeUnits::RUN_POOL, Heed::Marks).unwrap();
+    });
+}
+
+/// The same for a step that gives and takes at once.
+#[test]
+fn exchange_vs_open() {
+    check("exchange_vs_open", BOUND, || {
+        let node = node(1);
+        node.reserve(NodeUnits::WAIT_IO, Heed::Nothing).unwrap();
+        let mover = {
+            let node = Arc::clone(&node);
+            thread::spawn(move || node.exchange(NodeUnits::WAIT_IO, RUN).is_ok())
+        };
+        assert!(node.open_pools(2, 2));
+        assert!(mover.join().unwrap());
+        let seen = node.snapshot();
+        assert_eq!((seen.queued, seen.running, seen.pending), (0, 1, 0));
     });
 }
 

@@ -17,7 +17,8 @@
 //!   accounting. To see it without a false alarm, the limit is loaded *before* the step, and a lowering subtracts
 //!   from the word *before* it stores the new limit; the limit that a `give` compares with is then at least the one
 //!   that holds.
-//! * R4. A limit only falls while the word is in use. It rises only from zero, before anything can be taken.
+//! * R4. A limit only falls while its field is in use. It rises only from zero, before anything of that field can be
+//!   taken; other fields may be in use meanwhile.
 //! * R5. Flags change in the same step as the rooms they guard, or in a step of their own; never by a store.
 
 use std::fmt;
@@ -133,13 +134,28 @@ fn lacking<L: Layout>(word: u64, units: u64) -> Dimension {
     }
 }
 
-/// Whether giving `units` back to `word` stays within `limits` (R3).
+/// Whether every room of `word`, with `units` given back, is within `limits`.
 #[inline]
-pub const fn fits<L: Layout>(word: u64, units: u64, limits: u64) -> bool {
+const fn within<L: Layout>(word: u64, units: u64, limits: u64) -> bool {
     let rooms = word & L::COUNTS;
     let sum = rooms.wrapping_add(units);
     let carries = (rooms & units) | ((rooms | units) & !sum);
     carries & L::TOPS == 0 && !below::<L>(limits, sum)
+}
+
+/// Whether giving `units` back to `word` stays within `limits` in the fields that get some (R3).
+///
+/// The others are compared too, because that is cheaper; only if one of them seems to be above is each field looked at by
+/// itself. It may have been opened between the load of the limits and the step (R4).
+#[inline]
+pub fn fits<L: Layout>(word: u64, units: u64, limits: u64) -> bool {
+    within::<L>(word, units, limits) || each_fits::<L>(word, units, limits)
+}
+
+#[cold]
+fn each_fits<L: Layout>(word: u64, units: u64, limits: u64) -> bool {
+    let mut touched = L::FIELDS.iter().filter(|field| field.of(units) > 0);
+    touched.all(|field| field.of(word) + field.of(units) <= field.of(limits))
 }
 
 /// `word` with `units` given back to its rooms, for a step that gives and takes at once. `limits` were loaded before
@@ -325,7 +341,7 @@ impl<L: Layout> Rooms<L> {
             let word = self.load();
             let after = self.limits();
             if after == limits {
-                if !fits::<L>(word, 0, limits) {
+                if !within::<L>(word, 0, limits) {
                     broken::accounting("a room word is above its limit");
                 }
                 return (limits - (word & L::COUNTS), word);
