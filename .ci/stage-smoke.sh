@@ -54,6 +54,7 @@ done
 status=/proc/$node/status
 resident=$(awk '/^VmRSS/ { print $2 }' "$status")
 switches() { awk '/^voluntary/ { sum += $2 } END { print sum }' /proc/"$node"/task/*/status; }
+sleep 2
 before=$(switches)
 sleep 10
 woken=$(($(switches) - before))
