@@ -10,6 +10,7 @@ use crate::broker::limits::{BROKER_COSTS, BrokerLimits, LimitsError};
 use crate::broker::plan::{Plan, PlanSpec, ProviderRef};
 use crate::broker::session::{self, Activation, CapabilitySession};
 use crate::broker::snapshot::{self, BrokerSnapshot};
+use crate::foreign::Panics;
 use crate::queue::operation::Cause;
 use crate::time::Clock;
 
@@ -170,8 +171,10 @@ fn retire(ground: &Ground) {
         return;
     }
     ground.floor.node.close();
-    ground.floor.line.look_again(&ground.floor);
-    ground.floor.stop_all(Cause::Retired, |_, _| true);
+    let mut panics = Panics::none();
+    panics.run(|| ground.floor.line.look_again(&ground.floor));
+    panics.run(|| ground.floor.stop_all(Cause::Retired, |_, _| true));
+    panics.resume();
 }
 
 /// A provider for direct I/O, to be registered.

@@ -18,11 +18,12 @@ use crate::account::dimension::Dimension;
 use crate::account::scope::Scope;
 use crate::broker::capability::is_name;
 use crate::broker::error::{Denied, Error, Invalid, What};
-use crate::broker::ground::Ground;
+use crate::broker::ground::{Ground, SessionLease};
 use crate::broker::limits::fixed_cost;
 use crate::broker::plan::{self, Binding, PlanCore, PlanSpec};
 use crate::broker::policy::Terms;
-use crate::queue::operation::{Cause, Step};
+use crate::foreign::Panics;
+use crate::queue::operation::{Cause, Operation, State, Step};
 use crate::sync::atomic::AtomicU32;
 use crate::sync::{self, order};
 
@@ -436,14 +437,17 @@ fn open_provider(ground: &Ground, number: u16, limits: RequestLimits) {
 /// Ends the wait of everything that was admitted for an instance that is no longer the current one, and takes back
 /// grants that were not started. The tag was swapped before, so nothing new comes; what has started goes on.
 ///
-/// Control path, without the guard: it wakes.
+/// Control path, without the guard: it wakes. A waker's panic is carried on at the end.
 pub(crate) fn stop_waiters(ground: &Ground, provider: u16, tag: u32) {
-    ground.floor.line.look_again(&ground.floor);
-    ground.floor.stop_all(Cause::Epoch, |operation, state| {
+    let waits_for_it = |operation: &Operation<SessionLease>, state: State| {
         let of_it =
             operation.request().is_some_and(|request| request.provider == provider && request.tag == tag);
         of_it && matches!(state.step(), Step::Staged | Step::Queued | Step::Granted)
-    });
+    };
+    let mut panics = Panics::none();
+    panics.run(|| ground.floor.line.look_again(&ground.floor));
+    panics.run(|| ground.floor.stop_all(Cause::Epoch, waits_for_it));
+    panics.resume();
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@
 use crate::broker::ground::{Ground, SessionLease};
 use crate::broker::plan::PlanCore;
 use crate::broker::session::Probe;
+use crate::foreign::Panics;
 use crate::mem::arena::{Bits, Ending, Occupant, RootPin};
 use crate::mem::kept::Kept;
 use crate::queue::floor::{Floor, OPERATIONS, Tenure};
@@ -154,6 +155,7 @@ impl Tenure for SessionLease {
 /// Stops every operation of the session that is parked anywhere. STOPPED or CLOSED was set before.
 pub(crate) fn interrupt_watched(session: &SessionLease) {
     let floor = &session.shared().floor;
+    let mut panics = Panics::none();
     for (word, watched) in session.watched.iter().enumerate() {
         let mut bits = watched.fetch_or(0, order::STEP);
         while bits != 0 {
@@ -162,8 +164,13 @@ pub(crate) fn interrupt_watched(session: &SessionLease) {
             if let Some(operation) = floor.operations.upgrade_live(index)
                 && operation.pin().is_same(session)
             {
-                floor.stop(&operation, Cause::Session);
+                // Everybody is reached, whatever a waker does.
+                panics.run(|| {
+                    floor.stop(&operation, Cause::Session);
+                    drop(operation);
+                });
             }
         }
     }
+    panics.resume();
 }

@@ -10,6 +10,7 @@ use crate::account::node::{NodeUnits, NodeWord};
 use crate::account::provider::ProviderWord;
 use crate::account::scope::{Blocked, Scope};
 use crate::account::tenant::TenantWord;
+use crate::foreign::Panics;
 use crate::mem::arena::{Ending, Lease, Nest, Occupant, Pin};
 use crate::sync::{Table, order};
 use crate::time::{Clock, Deadline};
@@ -94,8 +95,9 @@ impl<K: Tenure> Floor<K> {
             charge::reserve_staged(&scopes, request)
         };
         if let Err(refused) = reserved {
-            self.signal(refused.marks, request);
+            // The caller has the session, and with it this floor, as long as this runs.
             pin.leave();
+            self.signal(refused.marks, request);
             return Err(refused);
         }
         let user = if now { State::GRANTED } else { State::STAGED };
@@ -152,7 +154,11 @@ impl<K: Tenure> Floor<K> {
 
     /// Interrupts every operation that `chosen` names. For the control path: it looks at every slot, and the look is a
     /// read-modify-write, so that an operation created meanwhile sees what the caller changed before.
+    ///
+    /// # Panics
+    /// At the end, with what the first waker panicked with: everybody is reached before.
     pub fn stop_all(&self, cause: Cause, chosen: impl Fn(&Operation<K>, State) -> bool) {
+        let mut panics = Panics::none();
         for index in 0..OPERATIONS {
             let index = index as u16;
             if self.operations.touch(index).leases() == 0 {
@@ -209,11 +215,16 @@ impl<K: Tenure> Occupant for Operation<K> {
         } else {
             charge::release_units(&scopes, request, state.held())
         };
-        floor.signal(marks, request);
+        // It may wake others; the session is left whatever they do.
+        let mut panics = Panics::none();
+        if !marks.none() {
+            panics.run(|| floor.signal(marks, request));
+        }
         if floor.node.is_closed() {
             floor.ended.notify_waiters();
         }
         pin.leave();
+        panics.resume();
     }
 }
 

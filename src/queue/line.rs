@@ -20,7 +20,7 @@ use super::select::{Candidate, Emptied, Group, Links, Selection};
 use crate::account::charge::{Marks, Request};
 use crate::account::node::NodeUnits;
 use crate::account::provider::TakenRunning;
-use crate::foreign::WakeBatch;
+use crate::foreign::{Panics, WakeBatch};
 use crate::mem::arena::Nest;
 use crate::mem::bitset::BitSet;
 use crate::mem::turn::{Turn, TurnGuard, older, oldest_first};
@@ -113,6 +113,7 @@ impl Line {
     }
 
     fn run<'a, K: Tenure>(&'a self, floor: &Floor<K>, mut guard: TurnGuard<'a, Selection>) {
+        let mut panics = Panics::none();
         loop {
             let mut woken = WakeBatch::new();
             let mut freed = 0_u32;
@@ -135,15 +136,17 @@ impl Line {
             };
             // The turn is left: what follows may run foreign code.
             floor.buried(freed);
-            woken.wake_all();
+            // A panic waits for the rest: who stands behind must not be forgotten for it (L3).
+            panics.run(|| woken.wake_all());
             if left {
-                return;
+                break;
             }
             match self.turn.try_hold() {
                 Some(again) => guard = again,
-                None => return,
+                None => break,
             }
         }
+        panics.resume();
     }
 
     fn take_dirty<K: Tenure>(&self, floor: &Floor<K>, selection: &mut Selection) {

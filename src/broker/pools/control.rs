@@ -41,6 +41,9 @@ pub(crate) struct Events {
     owners: AtomicU64,
     failed: AtomicBool,
     panics: AtomicU64,
+    /// How often the control task woke, for tests: an idle node's does not.
+    #[cfg(test)]
+    looks: AtomicU64,
 }
 
 impl Events {
@@ -53,7 +56,13 @@ impl Events {
             owners: AtomicU64::new(1),
             failed: AtomicBool::new(false),
             panics: AtomicU64::new(0),
+            #[cfg(test)]
+            looks: AtomicU64::new(0),
         }
+    }
+    #[cfg(test)]
+    pub(super) fn looks(&self) -> u64 {
+        self.looks.load(order::COUNT)
     }
     /// Looks at idle connections at `instant`, if no earlier look is planned. A load when one is, as nearly always.
     ///
@@ -155,6 +164,8 @@ async fn serve(registry: &Registry) {
             // The time is as good a reason to look as a wake.
             Some(until) => drop(timeout_at(until, woken).await),
         }
+        #[cfg(test)]
+        events.looks.fetch_add(1, order::COUNT);
         let now = clock.nanos_since_base(clock.now());
         let called = events.next.load(order::OBSERVE) <= now;
         if called {

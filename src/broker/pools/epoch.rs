@@ -48,7 +48,7 @@ impl Credentials {
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
-    fn wipe(&mut self) {
+    pub(super) fn wipe(&mut self) {
         // On the slice: a vector would be wiped byte by byte.
         self.bytes.zeroize();
     }
@@ -64,6 +64,7 @@ impl Drop for Credentials {
 ///
 /// It has no `Debug`: the credentials it carries are shown nowhere.
 #[must_use = "a setup does nothing until it is installed"]
+#[expect(missing_debug_implementations, reason = "the credentials it carries are shown nowhere")]
 pub struct ProviderSetup {
     pub(crate) name: String,
     pub(crate) authority: String,

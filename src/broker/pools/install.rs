@@ -9,6 +9,7 @@ use crate::account::scope::Scope;
 use crate::broker::control::{Kind, stop_waiters};
 use crate::broker::error::{Denied, Error, Kind as ErrorKind, What};
 use crate::broker::plan::ProviderRef;
+use crate::foreign::Panics;
 use crate::sync::order;
 use std::any::Any;
 use std::sync::Arc;
@@ -96,10 +97,12 @@ impl Registry {
 
     /// After an epoch's tag was swapped and its clients closed: ends the waits on it, and destroys what is idle.
     fn drain_epoch(&self, old: &EpochCore, clients: Vec<Arc<dyn AnyClient>>) {
-        stop_waiters(self.ground(), old.logical.number(), old.tag);
+        let mut panics = Panics::none();
+        panics.run(|| stop_waiters(self.ground(), old.logical.number(), old.tag));
         for client in clients {
-            self.contain(client.drain());
+            panics.add(client.drain());
         }
+        self.contain(panics);
         self.events.look_soon();
     }
 

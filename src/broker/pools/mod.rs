@@ -43,6 +43,8 @@ mod snapshot;
 
 #[cfg(test)]
 mod conformance;
+#[cfg(test)]
+mod tests;
 
 pub use acquire::{Acquire, Acquired};
 pub use admission::{PoolAdmission, PoolCall, PoolReady, PoolWait};

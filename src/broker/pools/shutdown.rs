@@ -23,7 +23,9 @@ impl Registry {
     pub(super) fn retire(&self) {
         self.state.swap(RETIRED, order::STEP);
         let ground = self.ground();
-        io::retire(ground);
+        let mut panics = Panics::none();
+        // Wakes everybody who waits.
+        panics.run(|| io::retire(ground));
         let (clients, listed, epochs, installed) = {
             let mut books = self.books();
             let installed = self.installed.swap(Arc::new(Installations::new()));
@@ -39,10 +41,9 @@ impl Registry {
         // them is either seen to be gone or sees that somebody waits for it.
         ground.shares.meet();
         for client in &clients {
-            self.contain(client.drain());
+            panics.add(client.drain());
         }
         // From here on handles, connections and plans alone keep what there was (P3).
-        let mut panics = Panics::none();
         panics.run(|| drop((clients, listed, epochs, installed)));
         self.contain(panics);
         self.events.retire();

@@ -1,5 +1,21 @@
-//! The registry by its public API alone: real loopback sockets, real time.
-mod support;
-
+//! The promises of `broker::pools`, checked through the public interface alone.
+//!
+//! Each test says which sentences it checks: `pools.N` is the number of the sentence in the specification; the number at the
+//! end of a test's name is the behaviour in the list that the tests follow. [`support`] makes a node; every test ends with
+//! the node holding nothing.
+mod acquire;
+mod connections;
+mod deadlines;
+mod epochs;
+mod fairness;
+mod idle;
+mod loopback;
+mod panics;
+#[path = "../../../../tests/support/poll.rs"]
+#[allow(dead_code, unreachable_pub, reason = "shared with the integration tests; these use a part of it")]
+mod poll;
 mod requests;
+mod shutdown;
 mod stress;
+mod support;
+mod sweeps;

@@ -1,10 +1,6 @@
 //! Many tasks on two threads, small limits, random cancels: nobody is forgotten, and everything is given back.
-use super::support::{Node, Socket, send, until};
-use crate::broker::pools::{Acquired, Exchange};
-use crate::broker::{IoLimits, PoolLimits};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use super::support::*;
+use std::sync::atomic::AtomicU64;
 
 fn next(seed: &mut u64) -> u64 {
     *seed ^= *seed << 13;
@@ -31,7 +27,7 @@ async fn no_waiter_is_forgotten_while_others_come_leave_and_cancel() {
     let io = IoLimits { running: 7, ..IoLimits::default() };
     let node = Arc::new(Node::with(io, limits));
     let providers: Vec<_> = (0..3).map(|n| node.install(&format!("provider-{n}"), 1, 0)).collect();
-    let clients: Vec<_> = providers.iter().map(|provider| node.client(provider)).collect();
+    let clients: Vec<_> = providers.iter().map(|provider| node.client::<Socket>(provider)).collect();
     let alive = Arc::new(AtomicUsize::new(0));
     let served = Arc::new(AtomicU64::new(0));
     let refused = Arc::new(AtomicU64::new(0));
@@ -49,7 +45,7 @@ async fn no_waiter_is_forgotten_while_others_come_leave_and_cancel() {
                 let admission = match node.pools.admit(&client, &session) {
                     Ok(admission) => admission,
                     Err(_) => {
-                        refused.fetch_add(1, Ordering::Relaxed);
+                        refused.fetch_add(1, SeqCst);
                         tokio::task::yield_now().await;
                         continue;
                     }
@@ -69,8 +65,7 @@ async fn no_waiter_is_forgotten_while_others_come_leave_and_cancel() {
                 if next(&mut seed) % 8 == 0 {
                     continue;
                 }
-                let (operation, cost) = send();
-                let call = ready.dispatch(operation, cost).expect("allowed");
+                let call = ready.dispatch(SEND, Cost::new()).expect("allowed");
                 let mut acquire = Box::pin(client.acquire(&call));
                 if next(&mut seed) % 6 == 0 {
                     let _ = futures_poll(&mut acquire).await;
@@ -95,7 +90,7 @@ async fn no_waiter_is_forgotten_while_others_come_leave_and_cancel() {
                     // No room to rest is an answer too.
                     let _parked = connection.park(Exchange::complete());
                 }
-                served.fetch_add(1, Ordering::Relaxed);
+                served.fetch_add(1, SeqCst);
             }
         }));
     }
@@ -104,11 +99,11 @@ async fn no_waiter_is_forgotten_while_others_come_leave_and_cancel() {
     }
     until("everything is given back", || node.pools.snapshot().is_idle()).await;
     node.assert_idle();
-    assert!(served.load(Ordering::Relaxed) > 1000, "served only {}", served.load(Ordering::Relaxed));
+    assert!(served.load(SeqCst) > 1000, "served only {}", served.load(SeqCst));
     for client in &clients {
         client.close_idle();
     }
-    assert_eq!(alive.load(Ordering::SeqCst), 0);
+    assert_eq!(alive.load(SeqCst), 0);
     let snapshot = node.pools.snapshot();
     assert_eq!((snapshot.connections, snapshot.idle_connections), (0, 0), "{snapshot:?}");
 }

@@ -1,18 +1,20 @@
 //! A node with pools, as a test needs it.
-use crate::broker::io::IoRuntime;
-use crate::broker::pools::{
-    Epoch, InstalledProvider, OriginSlot, ProviderClient, ProviderPools, ProviderSetup, Resource,
+pub(super) use crate::broker::io::{IoRuntime, SetupError};
+pub(super) use crate::broker::pools::{
+    Acquired, Epoch, Exchange, InstalledProvider, OriginSlot, PoolCall, PoolReady, PoolSnapshot,
+    PooledConnection, ProviderClient, ProviderPools, ProviderSetup, Resource,
 };
-use crate::broker::{
-    Activation, Broker, BrokerLimits, Capability, CapabilitySession, Cost, IoLimits, Plan, PlanSpec,
-    PoolLimits,
+pub(super) use crate::broker::{
+    Activation, Broker, BrokerLimits, Capability, CapabilitySession, Cost, Denied, Dimension, Effect, Error,
+    IoLimits, Kind, Operation, Plan, PlanSpec, PoolLimits, Refusal, Scope, StopCause, What, Which,
 };
-use crate::time::Deadline;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+pub(super) use crate::time::{Clock, Deadline};
+pub(super) use std::sync::Arc;
+pub(super) use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+pub(super) use std::time::Duration;
 
 pub(super) static HTTP: Capability = Capability::new("latent:test/http", &["send"]);
+pub(super) const SEND: Operation = HTTP.operation(0);
 
 /// A connection that tells how many of its kind are alive.
 #[derive(Debug)]
@@ -23,20 +25,30 @@ pub(super) struct Socket {
 
 impl Socket {
     pub(super) fn new(alive: &Arc<AtomicUsize>) -> Self {
-        alive.fetch_add(1, Ordering::SeqCst);
+        alive.fetch_add(1, SeqCst);
         Socket { alive: alive.clone(), reusable: Arc::new(AtomicBool::new(true)) }
     }
 }
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        self.alive.fetch_sub(1, Ordering::SeqCst);
+        self.alive.fetch_sub(1, SeqCst);
     }
 }
 
 impl Resource for Socket {
     fn is_reusable(&mut self) -> bool {
-        self.reusable.load(Ordering::SeqCst)
+        self.reusable.load(SeqCst)
+    }
+}
+
+/// A connection without anything to it, for tests that count by the snapshot.
+#[derive(Debug)]
+pub(super) struct Nothing;
+
+impl Resource for Nothing {
+    fn is_reusable(&mut self) -> bool {
+        true
     }
 }
 
@@ -46,22 +58,40 @@ pub(super) struct Node {
     pub(super) pools: ProviderPools,
 }
 
+/// Milliseconds.
+pub(super) const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+pub(super) fn within(duration: Duration) -> Deadline {
+    Deadline::after(duration).expect("in range")
+}
+
 impl Node {
     pub(super) fn new(limits: PoolLimits) -> Node {
         Node::with(IoLimits::default(), limits)
     }
     pub(super) fn with(io: IoLimits, limits: PoolLimits) -> Node {
-        let broker = Broker::new(BrokerLimits::default()).expect("the defaults are valid");
+        Node::on(Clock::system(), io, limits)
+    }
+    /// On tokio's clock, which the test has paused.
+    pub(super) fn paused(limits: PoolLimits) -> Node {
+        Node::on(Clock::tokio(), IoLimits::default(), limits)
+    }
+    pub(super) fn on(clock: Clock, io: IoLimits, limits: PoolLimits) -> Node {
+        let broker = Broker::with_clock(BrokerLimits::default(), clock).expect("the defaults are valid");
         let io = IoRuntime::new(&broker, io).expect("the limits are valid");
         let handle = tokio::runtime::Handle::current();
         let pools = ProviderPools::new(&broker, &io, handle, limits).expect("the limits are valid");
         Node { broker, io, pools }
     }
-    pub(super) fn install(&self, name: &str, epoch: u64, expected: u64) -> InstalledProvider {
-        let setup = ProviderSetup::new(name, "authority").epoch(epoch).digest("d").credentials(b"secret");
-        self.pools.install(setup, Epoch(expected)).expect("there is room")
+    pub(super) fn setup(name: &str, epoch: u64) -> ProviderSetup {
+        ProviderSetup::new(name, "authority").epoch(epoch).digest("digest").credentials(b"hunter2")
     }
-    pub(super) fn client(&self, provider: &InstalledProvider) -> ProviderClient<Socket> {
+    pub(super) fn install(&self, name: &str, epoch: u64, expected: u64) -> InstalledProvider {
+        self.pools.install(Node::setup(name, epoch), Epoch(expected)).expect("there is room")
+    }
+    pub(super) fn client<T: Resource>(&self, provider: &InstalledProvider) -> ProviderClient<T> {
         self.pools.client(provider, OriginSlot::new(0)).expect("there is room")
     }
     pub(super) fn plan(&self, tenant: &str, provider: &InstalledProvider) -> Plan {
@@ -69,8 +99,38 @@ impl Node {
         self.broker.seal(spec).expect("the provider is current")
     }
     pub(super) fn session(&self, plan: &Plan) -> CapabilitySession {
-        let deadline = Deadline::after(Duration::from_secs(20)).expect("in range");
-        self.broker.open(plan, Activation::until(deadline)).expect("there is room")
+        self.broker.open(plan, Activation::until(within(Duration::from_secs(20)))).expect("there is room")
+    }
+    /// A request that runs at once.
+    pub(super) fn call<T: Resource>(
+        &self,
+        client: &ProviderClient<T>,
+        session: &CapabilitySession,
+    ) -> PoolCall {
+        let ready = self.pools.admit_now(client, session).expect("there is room");
+        ready.dispatch(SEND, Cost::new()).expect("allowed")
+    }
+    /// A connection that was dialled and is in use.
+    pub(super) fn dialled<T: Resource>(
+        &self,
+        client: &ProviderClient<T>,
+        session: &CapabilitySession,
+        resource: T,
+    ) -> PooledConnection<T> {
+        let call = self.call(client, session);
+        client.reserve_connection(&call).expect("there is room").connected(resource).expect("in time")
+    }
+    /// A connection that rests.
+    pub(super) fn parked<T: Resource>(
+        &self,
+        client: &ProviderClient<T>,
+        session: &CapabilitySession,
+        resource: T,
+    ) {
+        self.dialled(client, session, resource).park(Exchange::complete()).expect("there is room");
+    }
+    pub(super) fn counts(&self) -> PoolSnapshot {
+        self.pools.snapshot()
     }
     pub(super) fn assert_idle(&self) {
         let io = self.io.snapshot();
@@ -78,14 +138,31 @@ impl Node {
         let pools = self.pools.snapshot();
         assert!(pools.is_idle(), "{pools:?}");
     }
+    /// Shuts down, and nothing is left.
+    pub(super) async fn assert_clean_end(&self) {
+        let left = self.pools.shutdown(within(Duration::from_secs(10))).await;
+        assert!(left.is_clean(), "{left:?}");
+        self.assert_idle();
+    }
 }
 
-pub(super) fn send() -> (crate::broker::Operation, Cost) {
-    (HTTP.operation(0), Cost::new())
+/// Fails unless the error is a refusal for want of room, of this dimension in this scope.
+#[track_caller]
+pub(super) fn assert_full<T: std::fmt::Debug>(result: Result<T, Error>, dimension: Dimension, scope: Scope) {
+    let error = result.expect_err("there was no room");
+    let wanted = Kind::Full(Refusal { dimension, scope, promised: false });
+    assert_eq!((error.kind(), error.effect()), (wanted, Effect::NotSent));
+}
+
+/// Fails unless the error is of this kind, and nothing was sent.
+#[track_caller]
+pub(super) fn assert_kind<T: std::fmt::Debug>(result: Result<T, Error>, kind: Kind) {
+    let error = result.expect_err("it was to be refused");
+    assert_eq!((error.kind(), error.effect()), (kind, Effect::NotSent));
 }
 
 pub(super) async fn until(what: &str, mut look: impl FnMut() -> bool) {
-    for _ in 0..2000 {
+    for _ in 0..5000 {
         if look() {
             return;
         }
