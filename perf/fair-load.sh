@@ -104,9 +104,16 @@ done
 curl -sf -H 'Authorization: Bearer token-of-a' "http://127.0.0.1:$node_port/http/slow/fast" > /dev/null \
     || { echo "the node does not carry:" >&2; cat "$work/node.log" "$work/nginx.err" >&2; exit 1; }
 
-# Established sockets at the origin's own end, from the kernel's table.
+# Established sockets at the origin's own end, from the kernel's table. The table is read piece by piece: while
+# connections come and go, one reading sees a socket that closes and the one that opens in its place. So the sockets are
+# taken by their addresses, and what counts is those that two readings in a row have in common.
+established() {
+    awk -v port="$(printf ':%04X' "$origin_port")" '$2 ~ port "$" && $4 == "01" { print $3 }' /proc/net/tcp | sort
+}
 origin_sockets() {
-    awk -v port="$(printf ':%04X' "$origin_port")" '$2 ~ port "$" && $4 == "01"' /proc/net/tcp | wc -l
+    established > "$work/first"
+    established > "$work/second"
+    comm -12 "$work/first" "$work/second" | wc -l
 }
 
 load() { # connections, tenant
