@@ -11,7 +11,8 @@ use std::time::Instant;
 /// Resident memory of this process in KiB, by the system's account.
 fn resident() -> Result<u64, Box<dyn std::error::Error>> {
     let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).ok_or("no VmRSS in /proc/self/status")?;
+    let line =
+        status.lines().find(|line| line.starts_with("VmRSS:")).ok_or("no VmRSS in /proc/self/status")?;
     let number = line.split_whitespace().nth(1).ok_or("VmRSS has no number")?;
     Ok(number.parse()?)
 }

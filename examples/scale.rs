@@ -4,14 +4,15 @@
 //! ```text
 //! cargo run --release --example scale
 //! ```
+use latent_capabilities::Deadline;
 use latent_capabilities::broker::io::IoRuntime;
 use latent_capabilities::broker::pools::{
     Epoch, OriginSlot, PoolCall, PoolWait, ProviderClient, ProviderPools, ProviderSetup, Resource,
 };
 use latent_capabilities::broker::{
-    Activation, Broker, BrokerLimits, Capability, CapabilitySession, Cost, IoLimits, Operation, PlanSpec, PoolLimits,
+    Activation, Broker, BrokerLimits, Capability, CapabilitySession, Cost, IoLimits, Operation, PlanSpec,
+    PoolLimits,
 };
-use latent_capabilities::Deadline;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
@@ -56,7 +57,9 @@ impl Node {
         let pools = ProviderPools::new(&broker, &io, tokio::runtime::Handle::current(), limits)?;
         let mut installed = Vec::new();
         for number in 0..=providers {
-            installed.push(pools.install(ProviderSetup::new(&format!("provider-{number}"), "example"), Epoch::NONE)?);
+            installed.push(
+                pools.install(ProviderSetup::new(&format!("provider-{number}"), "example"), Epoch::NONE)?,
+            );
         }
         let clients = installed
             .iter()
@@ -68,7 +71,8 @@ impl Node {
             Ok(broker.open(&broker.seal(spec)?, Activation::until(until))?)
         };
         let callers = (0..callers).map(|n| open(format!("caller-{n}"), 0)).collect::<Result<_, _>>()?;
-        let stuck = (0..stuck).map(|n| open(format!("stuck-{n}"), 1 + n % providers)).collect::<Result<_, _>>()?;
+        let stuck =
+            (0..stuck).map(|n| open(format!("stuck-{n}"), 1 + n % providers)).collect::<Result<_, _>>()?;
         Ok(Node { pools, clients, callers, stuck })
     }
 
@@ -140,11 +144,19 @@ fn measure(waiters: usize, tenants: usize, stuck_providers: usize, stuck_tenants
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Anything<()> {
-    println!("{:>8} {:>8} {:>16} {:>14} {:>9} {:>6}", "waiters", "tenants", "stuck providers", "stuck tenants", "ns/grant", "ratio");
+    println!(
+        "{:>8} {:>8} {:>16} {:>14} {:>9} {:>6}",
+        "waiters", "tenants", "stuck providers", "stuck tenants", "ns/grant", "ratio"
+    );
     let mut first = None;
-    for (waiters, tenants, providers, stuck) in
-        [(1, 1, 0, 0), (16, 16, 0, 0), (16, 16, 1, 1_000), (1_000, 1, 0, 0), (1_000, 1_000, 0, 0), (512, 512, 255, 510)]
-    {
+    for (waiters, tenants, providers, stuck) in [
+        (1, 1, 0, 0),
+        (16, 16, 0, 0),
+        (16, 16, 1, 1_000),
+        (1_000, 1, 0, 0),
+        (1_000, 1_000, 0, 0),
+        (512, 512, 255, 510),
+    ] {
         let nanos = measure(waiters, tenants, providers, stuck)?;
         let base = *first.get_or_insert(nanos);
         println!("{waiters:>8} {tenants:>8} {providers:>16} {stuck:>14} {nanos:>9.0} {:>6.2}", nanos / base);

@@ -120,10 +120,10 @@ pub use broker::io::*;
 pub use broker::pools::*;
 #[cfg(not(loom))]
 pub use broker::{
-    Activation, Amount, BROKER_COSTS, Broker, BrokerLimits, BrokerSnapshot, Budget, Capability, CapabilitySession,
-    CapabilitySessionObserver, Cost, Denied, Dimension, Effect, Error, Group, IO_COSTS, Invalid, IoLimits, Kind,
-    LimitsError, Operation, POOL_COSTS, Plan, PlanSpec, Policy, PoolLimits, Probe, Provider, ProviderCall, ProviderRef,
-    ProviderSpec, Reclaim, Refusal, Remaining, ResourceTableReservation, Retry, Scope, SessionStop, StopCause,
-    StreamBudget, Terminal, Unit, Violation, What, Which,
+    Activation, Amount, BROKER_COSTS, Broker, BrokerLimits, BrokerSnapshot, Budget, Capability,
+    CapabilitySession, CapabilitySessionObserver, Cost, Denied, Dimension, Effect, Error, Group, IO_COSTS,
+    Invalid, IoLimits, Kind, LimitsError, Operation, POOL_COSTS, Plan, PlanSpec, Policy, PoolLimits, Probe,
+    Provider, ProviderCall, ProviderRef, ProviderSpec, Reclaim, Refusal, Remaining, ResourceTableReservation,
+    Retry, Scope, SessionStop, StopCause, StreamBudget, Terminal, Unit, Violation, What, Which,
 };
 pub use time::{Clock, Deadline, TimeOutOfRange};

@@ -60,15 +60,19 @@ impl Node {
             connections_per_client: 1,
             ..PoolLimits::default()
         };
-        let pools = ProviderPools::new(&broker, &io, tokio::runtime::Handle::current(), limits).expect("valid");
+        let pools =
+            ProviderPools::new(&broker, &io, tokio::runtime::Handle::current(), limits).expect("valid");
         let orders = pools.install(ProviderSetup::new("orders", "authority"), Epoch::NONE).expect("room");
         let client = pools.client(&orders, OriginSlot::new(0)).expect("room");
-        let seal = |tenant| broker.seal(PlanSpec::new(tenant, "p").bind(&BYTES, &orders.reference())).expect("room");
+        let seal =
+            |tenant| broker.seal(PlanSpec::new(tenant, "p").bind(&BYTES, &orders.reference())).expect("room");
         let (plan, other) = (seal("alpha"), seal("beta"));
         Node { broker, io, pools, client, plan, other }
     }
     fn session(&self) -> CapabilitySession {
-        self.broker.open(&self.plan, Activation::until(later()).budget(Budget::OutboundRequests, 100)).expect("room")
+        self.broker
+            .open(&self.plan, Activation::until(later()).budget(Budget::OutboundRequests, 100))
+            .expect("room")
     }
     fn call(&self, session: &CapabilitySession) -> PoolCall {
         let stream = StreamBudget::new(1 << 20, 1 << 20).expect("not zero");

@@ -104,8 +104,7 @@ fn a_newcomer_never_takes_a_unit_on_its_way() {
         assert!(node.take_or_mark(NodeUnits::RUN_IO), "the unit was for the waiter");
         node.unmark_io();
         let refused = newcomer.join().unwrap().unwrap_err();
-        let (full, promised) =
-            (Blocked::Full(Dimension::IoRunning), Blocked::Promised(Dimension::IoRunning));
+        let (full, promised) = (Blocked::Full(Dimension::IoRunning), Blocked::Promised(Dimension::IoRunning));
         assert!(refused == full || refused == promised);
         assert_eq!(node.snapshot().running, 1);
     });

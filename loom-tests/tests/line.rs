@@ -5,10 +5,10 @@
 //! back once all are gone? There are no wakers in them, except where the wake is the question: that keeps them small.
 #![cfg(loom)]
 
+use latent_capabilities::model::mem::arena::{Anchor, Lease};
 use latent_capabilities::model::queue::model::{self, OperationLease, Session, admit, drop_front, step};
 use latent_capabilities::model::queue::operation::{Cause, Step};
 use latent_capabilities::model::queue::wait::enter;
-use latent_capabilities::model::mem::arena::{Anchor, Lease};
 use loom::thread;
 use loom_tests::{Bound, check};
 

@@ -513,7 +513,9 @@ impl fmt::Display for Error {
                 )
             }
             Kind::TooLarge(dimension) => write!(out, "more than {dimension} allows"),
-            Kind::Spent(budget) => write!(out, "what is left of the session's {budget} does not cover the cost"),
+            Kind::Spent(budget) => {
+                write!(out, "what is left of the session's {budget} does not cover the cost")
+            }
             Kind::Busy => out.write_str("a dial of the client is in progress"),
             Kind::Backoff { wait_ms } => {
                 write!(out, "the client is paused after failed dials, for {wait_ms} ms more")

@@ -30,13 +30,13 @@ pub mod pools;
 #[cfg(test)]
 mod conformance;
 
+pub use crate::account::scope::Scope;
 pub use broker::{Broker, Provider, ProviderSpec};
 pub use call::ProviderCall;
 pub use capability::{Capability, NAME_MAX, OPERATIONS_MAX, Operation};
-pub use crate::account::scope::Scope;
 pub use error::*;
-pub use limits::*;
 pub use ledger::{Budget, Cost};
+pub use limits::*;
 pub use observer::{CapabilitySessionObserver, Reclaim, Remaining};
 pub use plan::{BINDINGS_MAX, Plan, PlanSpec, ProviderRef};
 pub use policy::{Policy, StreamBudget};

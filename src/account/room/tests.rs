@@ -29,8 +29,7 @@ fn taking_and_giving_move_exactly_the_units_asked() {
             match taken::<Edges>(word, units) {
                 Ok(left) => {
                     assert!(enough);
-                    let after: Vec<_> =
-                        before.iter().zip(&asked).map(|(room, asked)| room - asked).collect();
+                    let after: Vec<_> = before.iter().zip(&asked).map(|(room, asked)| room - asked).collect();
                     assert_eq!(small::counts::<Edges>(left), after);
                     assert_eq!(left & FLAG, word & FLAG);
                     // What was taken can be given back, to the same word.
@@ -60,9 +59,8 @@ fn comparing_all_fields_at_once_is_comparing_each() {
             let lacks = Edges::FIELDS.iter().any(|field| field.of(word) < field.of(units));
             assert_eq!(taken::<Edges>(word | flag, units).is_err(), lacks);
             for limits in words() {
-                let within = Edges::FIELDS
-                    .iter()
-                    .all(|field| field.of(word) + field.of(units) <= field.of(limits));
+                let within =
+                    Edges::FIELDS.iter().all(|field| field.of(word) + field.of(units) <= field.of(limits));
                 assert_eq!(fits::<Edges>(word | flag, units, limits), within);
             }
         }

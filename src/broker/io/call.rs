@@ -128,7 +128,11 @@ pub struct IoLease {
 }
 
 /// Resolves only with the reason why an operation has to end.
-pub(crate) fn poll_stop(lease: &OperationLease, mut watch: Pin<&mut Watch>, cx: &mut Context<'_>) -> Poll<Error> {
+pub(crate) fn poll_stop(
+    lease: &OperationLease,
+    mut watch: Pin<&mut Watch>,
+    cx: &mut Context<'_>,
+) -> Poll<Error> {
     loop {
         let until = lease.deadline.load(order::COUNT);
         let seen = watch.as_mut().poll(lease, cx, until, |state| state.cause() == Cause::None);

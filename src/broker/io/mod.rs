@@ -36,8 +36,8 @@ mod conformance;
 
 pub use admission::{IoAdmission, IoReady, Wait};
 pub use buffer::IoBuffer;
-pub use chunk::{IoTransferBuffer, IoTransferChunk};
 pub use call::{IoCall, IoLease, StopWatch, WaitFor};
+pub use chunk::{IoTransferBuffer, IoTransferChunk};
 pub use job::{IoJobWaiter, JobWait};
 pub use memory::IoMemory;
 pub use ready::{TransferReady, TransferWait};

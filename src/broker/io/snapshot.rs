@@ -1,7 +1,7 @@
 //! What is held, as counts.
+use crate::account::dimension::Dimension;
 use crate::broker::ground::Ground;
 use crate::broker::limits::fixed_cost;
-use crate::account::dimension::Dimension;
 
 /// Counts of the I/O runtime at about one moment. Zero everywhere once every owner is gone.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

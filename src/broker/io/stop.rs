@@ -47,11 +47,7 @@ pub struct IoStopHandle {
 
 impl IoStopHandle {
     pub(crate) fn new(lease: &OperationLease) -> Self {
-        IoStopHandle {
-            anchor: lease.pin().anchor(),
-            index: lease.index(),
-            incarnation: lease.incarnation(),
-        }
+        IoStopHandle { anchor: lease.pin().anchor(), index: lease.index(), incarnation: lease.incarnation() }
     }
     /// Where the operation stands. What is read can have moved on by the time it is looked at; only `Retired` stays.
     pub fn phase(&self) -> Phase {
