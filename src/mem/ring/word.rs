@@ -269,7 +269,9 @@ mod tests {
     /// Every word that can be reached from an open ring, for each small capacity: all positions, all flags.
     #[test]
     fn every_reachable_word_is_sound_and_every_step_changes_what_it_says() {
-        for capacity in [1, 2, 3] {
+        // Plain arithmetic on many words: one capacity will do for Miri.
+        let capacities = if cfg!(miri) { 1..=1 } else { 1..=3 };
+        for capacity in capacities {
             let (mut seen, mut open) = (HashSet::from([Word::OPENED]), vec![Word::OPENED]);
             while let Some(word) = open.pop() {
                 check(word, capacity);
