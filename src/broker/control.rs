@@ -196,16 +196,6 @@ impl Control {
         self.id
     }
 
-    /// Numbers of tenants in use.
-    pub(crate) fn tenants(&self) -> impl Iterator<Item = u16> + '_ {
-        self.tenants.numbers()
-    }
-
-    /// Numbers of logical providers in use.
-    pub(crate) fn providers(&self) -> impl Iterator<Item = u16> + '_ {
-        self.logicals.numbers()
-    }
-
     /// The logical provider of this name: found, or given a number.
     ///
     /// # Errors

@@ -396,10 +396,6 @@ impl Error {
         Error { kind: Kind::Busy, effect: Effect::NotSent }
     }
 
-    pub(crate) const fn is_busy(&self) -> bool {
-        matches!(self.kind, Kind::Busy)
-    }
-
     pub(crate) const fn full(dimension: Dimension, scope: Scope) -> Error {
         let kind = Kind::Full(Refusal { dimension, scope, promised: false });
         Error { kind, effect: Effect::NotSent }

@@ -29,6 +29,10 @@ pub mod pools;
 
 #[cfg(test)]
 mod conformance;
+#[cfg(test)]
+#[path = "../../tests/support/poll.rs"]
+#[allow(dead_code, unreachable_pub, reason = "shared with the integration tests; these use a part of it")]
+mod poll;
 
 pub use crate::account::scope::Scope;
 pub use broker::{Broker, Provider, ProviderSpec};

@@ -139,8 +139,6 @@ pub struct Blocks<M> {
 // SAFETY: B3: through a shared `Blocks` and a token, one thread gets `&M` or `&mut M` of the token's block, and by B5 one
 // after another: as much as a lock around M would give, and `&M` on several threads through a shared token.
 unsafe impl<M: Send + Sync> Sync for Blocks<M> {}
-// SAFETY: B3: owns its regions and records, and lends them out only while it lives.
-unsafe impl<M: Send> Send for Blocks<M> {}
 
 impl<M: Zero> Blocks<M> {
     /// Blocks for chunks of up to `chunk` bytes, of which at most `buffers` are held at once and at most `bytes` in all (the

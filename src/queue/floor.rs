@@ -167,9 +167,12 @@ impl<K: Tenure> Floor<K> {
             if let Some(lease) = self.operations.upgrade_live(index)
                 && chosen(&lease, State(lease.word().load()))
             {
-                self.stop(&lease, cause);
+                panics.run(|| {
+                    self.stop(&lease, cause);
+                });
             }
         }
+        panics.resume();
     }
 
     /// Whether the instant has passed, by the coarse clock: at most one tick late, never early.

@@ -154,8 +154,8 @@ fn request_limits_reach_numbers_given_before_and_after() {
         assert_eq!(taken.count(), 4);
     }
     let control = ground.control();
-    assert_eq!(control.tenants().collect::<Vec<_>>(), [early.core.tenant(), late.core.tenant()]);
-    assert_eq!(control.providers().collect::<Vec<_>>(), [pooled.number(), other.number()]);
+    assert_eq!(control.tenants.numbers().collect::<Vec<_>>(), [early.core.tenant(), late.core.tenant()]);
+    assert_eq!(control.logicals.numbers().collect::<Vec<_>>(), [pooled.number(), other.number()]);
 }
 
 // C2: a number with anything in use stays with its name, all of its words do, and it comes back whole.
@@ -173,14 +173,14 @@ fn a_tenants_number_is_free_only_when_its_words_are_full() {
     drop(plan);
     sweep(ground);
     let control = ground.control();
-    assert_eq!((control.tenants().count(), control.plans.len()), (1, 0));
+    assert_eq!((control.tenants.numbers().count(), control.plans.len()), (1, 0));
     drop(control);
     let units = crate::account::bytes::Units::of_block(1024);
     assert_eq!(ground.tenant_bytes[number].reserve(1, units), Ok(()), "its bytes were opened again");
     ground.tenant_bytes[number].give(1, units);
     assert!(!word.give(RequestUnits::Requests));
     sweep(ground);
-    assert_eq!(ground.control().tenants().count(), 0);
+    assert_eq!(ground.control().tenants.numbers().count(), 0);
     assert!(word.reserve(RequestUnits::Requests, Heed::Marks).is_err(), "nobody's number has no room");
     let again = seal(ground, "another", &provider);
     assert_eq!(usize::from(again.core.tenant()), number);

@@ -146,7 +146,7 @@ impl<T: Resource> ClientCore<T> {
     /// # Errors
     /// A panic of the adapter's look: the connection is to be destroyed, like after a `no`.
     pub(super) fn is_usable(&self, kept: &mut Kept<T>) -> Result<bool, crate::foreign::Panic> {
-        let rested = self.now_nanos().checked_sub(kept.idle_since).unwrap_or(0);
+        let rested = self.now_nanos().saturating_sub(kept.idle_since);
         if rested >= self.registry().idle_age_nanos() {
             return Ok(false);
         }
@@ -241,8 +241,7 @@ impl<T: Resource> AnyClient for ClientCore<T> {
         let mut found = Expired { next: None, panics: Panics::none() };
         // Whoever parked before this step is seen below; whoever parks after it sees that no look is planned, and plans one.
         self.cells.meet();
-        let due =
-            |index: usize| self.rests_since[index].load(order::OBSERVE).checked_add(age).unwrap_or(u64::MAX);
+        let due = |index: usize| self.rests_since[index].load(order::OBSERVE).saturating_add(age);
         for index in 0..self.cells.capacity() {
             if !self.cells.is_idle(index) {
                 continue;

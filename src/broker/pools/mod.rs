@@ -23,7 +23,7 @@
 //!   call that did it returns, nothing is admitted, started or parked on it any more. Accepted calls may still dial and
 //!   check out.
 //! * P3. Who keeps whom: handles, connections and clients keep their epoch and the ground; clients keep the registry; the
-//!   registry keeps clients and epochs until they are of no use any more ([`registry::Registry::sweep`]) or it is retired.
+//!   registry keeps clients and epochs until they are of no use any more (`Registry::sweep`) or it is retired.
 //!   Plans stand in the ground, so they keep the data of an epoch and nothing that keeps the ground. So there is no ring
 //!   that outlives the registry's retirement.
 //! * P4. Resources, their `is_reusable` and their destructors are foreign: they run when our own steps are done, or between
@@ -36,6 +36,7 @@ mod connection;
 mod control;
 mod epoch;
 mod install;
+#[allow(clippy::module_inception, reason = "the file is about the type of this name")]
 mod pools;
 mod registry;
 mod shutdown;

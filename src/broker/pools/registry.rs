@@ -53,8 +53,7 @@ impl Books {
     /// A client more. The room for looking at all of them is made here, on the control path.
     pub(super) fn list(&mut self, listed: Listed) {
         self.clients.push(listed);
-        let more = self.clients.len().checked_sub(self.scratch.len()).unwrap_or(0);
-        self.scratch.reserve(more);
+        self.scratch.reserve(self.clients.len());
     }
     /// The lowest number that no listed client has.
     pub(super) fn free_slot(&self) -> u16 {
@@ -158,7 +157,7 @@ impl Registry {
     }
     /// A connection rests since then: the control task looks when it will have rested long enough.
     pub(super) fn idle_from(&self, since: u64) {
-        self.events.look_at(since.checked_add(self.idle_age_nanos()).unwrap_or(u64::MAX));
+        self.events.look_at(since.saturating_add(self.idle_age_nanos()));
     }
     /// Something of a connection has ended: a shutdown may wait for it. After its counts were given back.
     pub(super) fn ended(&self) {

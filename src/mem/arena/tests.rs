@@ -400,8 +400,13 @@ fn the_word_reads_well() {
 fn an_arena_has_bounds() {
     assert!(foreign(|| broker(0)).is_err());
     assert!(foreign(|| broker(SLOTS_MAX + 1)).is_err());
-    let (broker, _) = broker(SLOTS_MAX);
-    assert_eq!(broker.slots(), SLOTS_MAX);
+    // Miri looks at every slot when the arena goes.
+    let most = if cfg!(miri) { 50 } else { SLOTS_MAX };
+    let (broker, _) = broker(most);
+    assert_eq!(broker.slots(), most);
+    let all: Vec<_> = (0..most).map(|_| session(&broker)).collect();
+    assert_eq!(broker.take(u32::MAX, |_| {}).err(), Some(Full));
+    assert_eq!(all.last().map(|last| usize::from(last.index()) + 1), Some(most));
 }
 
 #[test]
@@ -437,10 +442,11 @@ fn threads_that_race_for_few_slots_lose_and_double_none() {
             });
         }
     });
-    assert!(took.load(Relaxed) >= ROUNDS);
+    assert!(took.load(Relaxed) > 0);
     assert_eq!((broker.live(), freed.load(Relaxed)), (0, 0));
     let all: Vec<_> = (0..2).map(|_| session(&broker)).collect();
-    assert_eq!(all.len(), 2);
+    let before: u64 = all.iter().map(Lease::incarnation).sum();
+    assert_eq!(before, took.load(Relaxed), "each take was given back once");
     drop(all);
     drop(broker);
     assert_eq!(freed.load(Relaxed), 1);

@@ -7,11 +7,10 @@ mod buffers;
 mod lifecycle;
 mod limits;
 mod panics;
-#[path = "../../../../tests/support/poll.rs"]
-#[allow(dead_code, unreachable_pub, reason = "shared with the integration tests; these use a part of it")]
-mod poll;
 mod streams;
 mod support;
 mod sweeps;
 mod transfers;
 mod waiting;
+
+use crate::broker::poll;

@@ -11,11 +11,10 @@ mod fairness;
 mod idle;
 mod loopback;
 mod panics;
-#[path = "../../../../tests/support/poll.rs"]
-#[allow(dead_code, unreachable_pub, reason = "shared with the integration tests; these use a part of it")]
-mod poll;
 mod requests;
 mod shutdown;
 mod stress;
 mod support;
 mod sweeps;
+
+use crate::broker::poll;

@@ -51,7 +51,7 @@ async fn no_waiter_is_forgotten_while_others_come_leave_and_cancel() {
                     }
                 };
                 let mut wait = Box::pin(admission.wait());
-                if next(&mut seed) % 4 == 0 {
+                if next(&mut seed).is_multiple_of(4) {
                     // Polled a few times, then dropped wherever it stands.
                     for _ in 0..next(&mut seed) % 3 {
                         let polled = futures_poll(&mut wait).await;
@@ -62,12 +62,12 @@ async fn no_waiter_is_forgotten_while_others_come_leave_and_cancel() {
                     continue;
                 }
                 let ready = wait.await.expect("its turn comes");
-                if next(&mut seed) % 8 == 0 {
+                if next(&mut seed).is_multiple_of(8) {
                     continue;
                 }
                 let call = ready.dispatch(SEND, Cost::new()).expect("allowed");
                 let mut acquire = Box::pin(client.acquire(&call));
-                if next(&mut seed) % 6 == 0 {
+                if next(&mut seed).is_multiple_of(6) {
                     let _ = futures_poll(&mut acquire).await;
                     continue;
                 }
@@ -84,7 +84,7 @@ async fn no_waiter_is_forgotten_while_others_come_leave_and_cancel() {
                     }
                 };
                 tokio::task::yield_now().await;
-                if next(&mut seed) % 5 == 0 {
+                if next(&mut seed).is_multiple_of(5) {
                     drop(connection);
                 } else {
                     // No room to rest is an answer too.
