@@ -224,6 +224,11 @@ pub(super) fn farewell<T: Resource>(client: Arc<ClientCore<T>>) {
     let registry = client.registry().clone();
     drop(client);
     registry.events.look_soon();
+    if registry.is_retired() {
+        // The control task may have ended with the last connection, a moment ago.
+        registry.sweep();
+        registry.ended();
+    }
 }
 
 impl<T: Resource> ClientCore<T> {
