@@ -178,7 +178,8 @@ pub fn enter<C: Client>(client: &C, lease: &Lease<Operation<C::Tenure>>) -> bool
     }
 }
 
-/// Stands at the front of the line again: for who was given something of no use, and had been the first.
+/// Stands at the front of the line again: for who was given something of no use, and had been the first. A holder of the
+/// turn that is past its inbox already may still answer the one behind first.
 pub fn enter_again<C: Client>(client: &C, lease: &Lease<Operation<C::Tenure>>) {
     match lease.word().update(|bits| State(bits).acquire_again()) {
         Ok((before, _)) => post(client, lease, State(before)),
