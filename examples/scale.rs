@@ -142,8 +142,10 @@ fn measure(waiters: usize, tenants: usize, stuck_providers: usize, stuck_tenants
     Ok(best)
 }
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> Anything<()> {
+fn main() -> Anything<()> {
+    // Entered, not run: a task of tokio would be made to yield every now and then, and that is not what is measured.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    let _inside = runtime.enter();
     println!(
         "{:>8} {:>8} {:>16} {:>14} {:>9} {:>6}",
         "waiters", "tenants", "stuck providers", "stuck tenants", "ns/grant", "ratio"
@@ -153,7 +155,7 @@ async fn main() -> Anything<()> {
         (1, 1, 0, 0),
         (16, 16, 0, 0),
         (16, 16, 1, 1_000),
-        (1_000, 1, 0, 0),
+        (100, 1, 0, 0),
         (1_000, 1_000, 0, 0),
         (512, 512, 255, 510),
     ] {

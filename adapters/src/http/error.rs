@@ -214,13 +214,14 @@ impl HttpError {
 
     /// The status a gateway may answer with.
     ///
-    /// 400, 413: the request itself. 403: denied. 429: a dimension is full. 500: the provider's configuration.
+    /// 400, 413, 431: the request itself. 403: denied. 429: a dimension is full. 500: the provider's configuration.
     /// 502: the origin or its name server broke the exchange. 503: backoff, a dial under way, too long a
     /// wait for a turn, retirement, stop, no local port. 504: the deadline.
     pub fn gateway_status(&self) -> u16 {
         match self.kind {
             HttpErrorKind::Library(error) => library_status(error),
             HttpErrorKind::Config(_) => 500,
+            HttpErrorKind::Request(RequestFault::TooManyHeaders | RequestFault::HeadersTooLong) => 431,
             HttpErrorKind::Request(_) | HttpErrorKind::RequestCutShort | HttpErrorKind::RequestBody => 400,
             HttpErrorKind::RequestTooLarge => 413,
             HttpErrorKind::LocalPortsExhausted => 503,

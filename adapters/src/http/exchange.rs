@@ -73,11 +73,17 @@ async fn head<B: Body<Data = Bytes>>(
     std::future::poll_fn(|cx| {
         loop {
             connection.drive(cx);
-            if let Poll::Ready(outcome) = response.as_mut().poll(cx) {
-                return Poll::Ready(outcome.map_err(|error| head_failure(&error)));
-            }
+            // All of them may have arrived together with the answer: counted first.
             if interim.count() > most {
                 return Poll::Ready(Err(HttpErrorKind::Response(ResponseFault::TooManyInterim)));
+            }
+            if let Poll::Ready(outcome) = response.as_mut().poll(cx) {
+                return Poll::Ready(match outcome {
+                    Ok(_) if interim.count() > most => {
+                        Err(HttpErrorKind::Response(ResponseFault::TooManyInterim))
+                    }
+                    outcome => outcome.map_err(|error| head_failure(&error)),
+                });
             }
             match pump.as_mut().map_or(Ok(Turn::Done), |pump| pump.poll(cx)) {
                 Ok(Turn::Handed) => {}

@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::front::{Desk, Doors, Phase};
 use super::handle::handle;
+use super::pace::{Pace, Paced, reset};
 
 /// How long a draining connection may be idle before it is closed. A request that was already on its way to an idle
 /// connection when the node was told to stop gets its answer; a connection that is really idle is gone at once.
@@ -24,15 +25,26 @@ const LAST_LOOK: Duration = Duration::from_millis(25);
 const LINGER: (usize, Duration) = (1 << 20, Duration::from_millis(500));
 
 /// What a connection and its requests know of each other.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct State {
     /// Requests whose answer is not wholly handed over. HTTP/1.1 has one at a time, and a short overlap.
     requests: AtomicUsize,
     /// An answer was given while the request's body was still coming.
     unread: AtomicBool,
+    /// Until when the answer that is under way may take.
+    pace: Arc<Pace>,
 }
 
 impl State {
+    fn new() -> Self {
+        Self { requests: AtomicUsize::new(0), unread: AtomicBool::new(false), pace: Arc::new(Pace::new()) }
+    }
+
+    /// The request has a deadline, and so has its answer, to the last byte.
+    pub(super) fn answer_by(&self, deadline: std::time::Instant) {
+        self.pace.answer_by(deadline);
+    }
+
     fn is_busy(&self) -> bool {
         self.requests.load(Ordering::Acquire) > 0
     }
@@ -64,6 +76,7 @@ impl Busy {
 impl Drop for Busy {
     fn drop(&mut self) {
         self.desk.requests.fetch_sub(1, Ordering::Relaxed);
+        self.state.pace.clear();
         self.state.requests.fetch_sub(1, Ordering::AcqRel);
     }
 }
@@ -76,18 +89,20 @@ pub(super) async fn serve(
     mut phase: watch::Receiver<Phase>,
 ) {
     let ingress = &desk.ingress;
-    let state = Arc::new(State::default());
+    let state = Arc::new(State::new());
+    let stream = Arc::new(stream);
     let service = {
         let (state, desk) = (state.clone(), desk.clone());
         service_fn(move |request| handle(desk.clone(), doors, Busy::begin(&state, &desk), request))
     };
+    let paced = Paced::new(stream.clone(), state.pace.clone(), ingress.head_timeout);
     let mut connection = http1::Builder::new()
         .half_close(!ingress.early_abort)
         .timer(TokioTimer::new())
         .header_read_timeout(ingress.head_timeout)
         .max_buf_size(ingress.head_bytes)
         .max_header_size(ingress.head_bytes)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(paced), service);
 
     let mut draining = *phase.borrow_and_update() != Phase::Serving;
     let mut closing = false;
@@ -96,6 +111,8 @@ pub(super) async fn serve(
         tokio::select! {
             biased;
             ended = &mut connection => break ended,
+            // Without this a client that is gone would keep its turn: while a request is under way nobody reads.
+            () = reset(&stream) => return,
             changed = phase.changed() => {
                 if changed.is_err() || *phase.borrow_and_update() == Phase::Aborting {
                     return;
@@ -120,14 +137,15 @@ pub(super) async fn serve(
             let parts = connection.into_parts();
             if !parts.read_buf.is_empty() {
                 // Best effort: the client may be gone, and one write fits any socket buffer.
-                let _ = parts.io.inner().try_write(TOO_SLOW);
+                let _ = stream.try_write(TOO_SLOW);
             }
             return;
         }
         Err(error) => tracing::debug!(%error, "connection ended early"),
     }
     if state.unread.load(Ordering::Acquire) {
-        linger(connection.into_parts().io.into_inner()).await;
+        drop(connection);
+        linger(&stream).await;
     }
 }
 
@@ -141,7 +159,7 @@ const TOO_SLOW: &[u8] = b"HTTP/1.1 408 Request Timeout\r\n\
     \"message\":\"the request head took too long\"}\n";
 
 /// Reads what still comes, bounded, after the sending half was closed.
-async fn linger(stream: TcpStream) {
+async fn linger(stream: &TcpStream) {
     let (mut left, patience) = LINGER;
     let drain: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async {
         let mut scrap = [0; 4_096];

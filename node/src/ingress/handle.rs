@@ -49,13 +49,16 @@ pub(super) async fn handle(
             Err(Refusal::of_node(StatusCode::NOT_FOUND, "unknown-path", text))
         }
     };
+    let mut unread = false;
     let mut response = answer.unwrap_or_else(|refusal| {
-        if has_body {
-            busy.state().leave_unread();
-        }
+        unread = has_body;
         refusal.reply()
     });
-    if *desk.phase.borrow() != Phase::Serving {
+    if unread {
+        busy.state().leave_unread();
+    }
+    // What is left of a refused body makes the connection useless for another request.
+    if unread || *desk.phase.borrow() != Phase::Serving {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     access.status = Some(response.status());

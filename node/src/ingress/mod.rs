@@ -14,6 +14,7 @@ pub(crate) mod reply;
 
 mod connection;
 mod handle;
+mod pace;
 mod proxy;
 mod route;
 mod upload;

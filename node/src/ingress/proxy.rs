@@ -59,6 +59,7 @@ pub(super) async fn carry(
     }
 
     let session = gateway.open(tenant, terms, wanted).map_err(Refusal::of_library)?;
+    state.answer_by(session.deadline().instant());
     let (head, body) = request.into_parts();
     let (upload, watch) = Upload::new(body, terms.request_bytes);
     let outbound = HttpRequest {

@@ -126,3 +126,77 @@ fn connections_beyond_the_limit_wait_for_a_place() {
     drop((second, third));
     node.settle();
 }
+
+#[test]
+fn a_download_that_nobody_reads_ends_at_its_deadline() {
+    let origin = Origin::start();
+    let node = Node::serve(&config(&origin, "limits.broker.stream_output_bytes = \"63 MiB\""), &[]);
+    let begun = Instant::now();
+    let mut stalled = Vec::new();
+    for _ in 0..2 {
+        let mut client = node.client();
+        let head = format!(
+            "GET /http/local/flood HTTP/1.1\r\nhost: node\r\n{}x-deadline-ms: 1500\r\n\r\n",
+            bearer("token-of-alice")
+        );
+        client.send(head).expect("the node reads");
+        stalled.push(client);
+    }
+    wait_until("the origin sends", || origin.flooded() > 0);
+    // The clients are still there: it is the deadline that ends it.
+    node.settle();
+    assert!(begun.elapsed() >= Duration::from_millis(1_400), "{:?}", begun.elapsed());
+    wait_until("the origin is let go", || origin.open() == 0);
+    drop(stalled);
+}
+
+#[test]
+fn answers_that_nobody_reads_free_their_connections() {
+    let origin = Origin::start();
+    let node = Node::serve(&config(&origin, "ingress.head_timeout = \"1 s\""), &[]);
+    let mut deaf = Vec::new();
+    for _ in 0..20 {
+        let mut client = node.client();
+        client.stream.set_nonblocking(true).expect("a socket");
+        // As many as the node takes before it cannot write any more.
+        let asks = "GET /snapshot HTTP/1.1\r\nhost: node\r\n\r\n".repeat(200);
+        for _ in 0..50 {
+            if client.send(&asks).is_err() {
+                break;
+            }
+        }
+        deaf.push(client);
+    }
+    wait_until("their connections are closed", || {
+        node.snapshot()["node"]["connections"].as_u64().is_some_and(|connections| connections <= 2)
+    });
+    drop(deaf);
+}
+
+#[test]
+fn a_client_that_resets_gives_up_its_turn_at_once() {
+    let origin = Origin::start();
+    let limits = "limits.pools.running = 2\nlimits.pools.running_per_tenant = 2\n\
+                  limits.pools.running_per_provider = 2";
+    let node = Node::serve(&config(&origin, limits), &[]);
+    let mut clients = Vec::new();
+    for _ in 0..4 {
+        let mut client = node.client();
+        let head =
+            format!("GET /http/local/stall HTTP/1.1\r\nhost: node\r\n{}\r\n", bearer("token-of-alice"));
+        client.send(head).expect("the node reads");
+        rustix::net::sockopt::set_socket_linger(&client.stream, Some(Duration::ZERO)).expect("a socket");
+        clients.push(client);
+    }
+    wait_until("two run and two wait", || node.snapshot()["broker"]["sessions"].as_u64() == Some(4));
+    let begun = Instant::now();
+    drop(clients);
+    node.settle();
+    assert!(
+        begun.elapsed() < Duration::from_secs(10),
+        "{:?}: it was a deadline that ended it",
+        begun.elapsed()
+    );
+    // A dial that was cancelled on the way makes the client pause, for 100 ms at first.
+    wait_until("the next one is served", || node.get_as("token-of-alice", "/http/local/ok").text() == "fine");
+}

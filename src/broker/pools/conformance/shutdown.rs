@@ -44,7 +44,8 @@ async fn a_shutdown_reports_what_is_left_and_ends_with_the_last_owner() {
     let (left, told) = waiting.await.expect("no panic");
     assert!(left.is_clean(), "{left:?}");
     // References alone are no owners (pools.88): who dropped the last connection lets go of them right after it.
-    let nothing = |left: PoolSnapshot| (left.retained_configurations, left.clients, left.metadata_bytes) == (0, 0, 0);
+    let nothing =
+        |left: PoolSnapshot| (left.retained_configurations, left.clients, left.metadata_bytes) == (0, 0, 0);
     until("nothing is retained", || nothing(node.counts())).await;
     // 5 ms on a machine of its own; a busy one may take a core away for longer.
     assert!(told.duration_since(ended) < ms(250), "{:?}", told.duration_since(ended));
