@@ -7,5 +7,5 @@ if ! said=$(rustc +nightly --version 2>&1); then
     skip asan "no nightly toolchain ($(tail -n 1 <<<"$said"))"
     exit 0
 fi
-ASAN_OPTIONS=detect_leaks=1 RUSTFLAGS='-Zsanitizer=address -Cunsafe-allow-abi-mismatch=sanitizer' \
+ASAN_OPTIONS=detect_leaks=1 LSAN_OPTIONS=suppressions=$PWD/.ci/lsan.supp:print_suppressions=0 RUSTFLAGS='-Zsanitizer=address -Cunsafe-allow-abi-mismatch=sanitizer' \
     cargo +nightly test --locked -p latent-capabilities --lib --target "$host" --target-dir "$target/asan"

@@ -198,11 +198,10 @@ fn malformed_plans_and_names_are_refused() {
     assert_eq!(seal(twice), Kind::Invalid(Invalid::Twice));
     let nothing = plan_of("tenant").bind_with(&HTTP, &provider, Policy::new().operations(0));
     assert_eq!(seal(nothing), Kind::Invalid(Invalid::Operation));
-    let many = (0..12).fold(plan_of("tenant"), |spec, _| {
-        // A capability is a static; a leaked one serves as another.
-        let capability = Box::leak(Box::new(crate::broker::Capability::new("test:many", &["go"])));
-        spec.bind(capability, &provider)
-    });
+    // A capability is what its address says: twelve of them, whatever their name.
+    static MANY: [crate::broker::Capability; 12] =
+        [const { crate::broker::Capability::new("test:many", &["go"]) }; 12];
+    let many = MANY.iter().fold(plan_of("tenant"), |spec, capability| spec.bind(capability, &provider));
     assert_eq!(seal(many), Kind::Invalid(Invalid::Bindings));
     assert_eq!(node.broker.snapshot().plans, 1, "nothing was sealed");
 }
