@@ -13,10 +13,11 @@ use latent_capabilities::model::mem::arena::{Anchor, Lease};
 use latent_capabilities::model::mem::cells::{Cell, Cells};
 use latent_capabilities::model::queue::acquire::{self, AcquireLine, Answer};
 use latent_capabilities::model::queue::floor::Floor;
-use latent_capabilities::model::queue::model::{self, OperationLease, Session, admit, drop_front};
-use latent_capabilities::model::queue::operation::State;
+use latent_capabilities::model::queue::model::{self, OperationLease, Session, admit, drop_front, step};
+use latent_capabilities::model::queue::operation::{State, Step};
+use latent_capabilities::model::queue::wait::enter as enter_line;
 use loom::thread;
-use loom_tests::{Bound, check};
+use loom_tests::{Bound, check, check_few};
 
 /// Two threads, of which the second does one thing: such models are searched to the end.
 const BOUND: Bound = Bound::Complete;
@@ -56,10 +57,13 @@ impl Client {
     fn new(connections: u32) -> (Arc<Client>, Lease<Session>) {
         let ground = model::lay(4, 4, 4);
         let session = model::open(&ground);
+        (Client::on(ground, connections), session)
+    }
+    fn on(ground: Anchor<Session, model::Ground>, connections: u32) -> Arc<Client> {
         let word = ClientWord::default();
         assert!(word.open(connections));
         let cells = Cells::new(connections as usize);
-        (Arc::new(Client { ground, word, cells, line: AcquireLine::new() }), session)
+        Arc::new(Client { ground, word, cells, line: AcquireLine::new() })
     }
     fn dial(&self) -> Result<(), Dial> {
         self.word.reserve_dial(0, Heed::Marks)
@@ -389,6 +393,74 @@ fn one_dials_at_a_time() {
             answer => assert_eq!((answer, rival), (Answer::Refused, Ok(()))),
         }
         drop_front(waiter);
+        client.assert_zero();
+    });
+}
+
+/// A4: who leaves one client's line and is over gives its slot to somebody who stands in another client's line at once. Each
+/// line keeps to its own.
+#[test]
+fn a_slot_goes_from_one_line_to_another() {
+    check("acquire::a_slot_goes_from_one_line_to_another", Bound::Preemptions(2), || {
+        let (client, session) = Client::new(1);
+        let neighbour = Client::on(client.ground.clone(), 1);
+        let (first, second) = (started(&session), started(&session));
+        let (used, theirs) = (client.connected(), neighbour.connected());
+        client.enter(&first);
+        client.enter(&second);
+        let (other, there, opened) = (client.clone(), neighbour.clone(), model::open(&client.ground));
+        let mover = thread::spawn(move || {
+            acquire::leave(&*other, &first);
+            drop_front(first);
+            let next = started(&opened);
+            there.enter(&next);
+            next
+        });
+        client.park(used);
+        let next = mover.join().expect("no panic");
+        let cell = client.receive(client.answer(&second));
+        client.destroy(cell);
+        neighbour.park(theirs);
+        let cell = neighbour.receive(neighbour.answer(&next));
+        neighbour.destroy(cell);
+        drop_front(second);
+        drop_front(next);
+        drop(session);
+        client.assert_zero();
+        neighbour.assert_zero();
+    });
+}
+
+/// The node's turn mends its links after the step that grants. By then the granted operation may stand in a client's line:
+/// the two keep apart, and whoever waits behind it is not forgotten.
+#[test]
+fn a_granted_operation_stands_in_another_line_at_once() {
+    let why = "the two lines share nothing but the operation's word, which is the point";
+    check_few("acquire::a_granted_operation_stands_in_another_line_at_once", why, BOUND, || {
+        let ground = model::lay(1, 4, 4);
+        let session = model::open(&ground);
+        let client = Client::on(ground.clone(), 1);
+        let used = client.connected();
+        let running = admit(&session, Some(0), true).expect("there is room to run");
+        let [first, second] =
+            [(); 2].map(|()| admit(&session, Some(0), false).expect("there is room to wait"));
+        enter_line(&ground.shared().floor, &first);
+        enter_line(&ground.shared().floor, &second);
+        let releaser = thread::spawn(move || drop_front(running));
+        // Polled for whatever reason, just when it was granted.
+        let early = first.word().update(|bits| State(bits).started()).is_ok();
+        if early {
+            client.enter(&first);
+        }
+        releaser.join().expect("no panic");
+        if early {
+            acquire::leave(&*client, &first);
+        }
+        drop_front(first);
+        assert_eq!(step(&second), Step::Granted, "a waiter was forgotten");
+        client.destroy(used);
+        drop_front(second);
+        drop(session);
         client.assert_zero();
     });
 }
