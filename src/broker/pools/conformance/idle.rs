@@ -1,4 +1,5 @@
 //! How long connections rest.
+use super::poll::poll_once;
 use super::support::*;
 
 fn aging(idle: Duration) -> PoolLimits {
@@ -123,5 +124,28 @@ async fn many_that_expire_at_once_all_go() {
     tokio::time::sleep(ms(5_020)).await;
     assert_eq!((alive.load(SeqCst), node.counts().connections), (0, 0));
     drop(sessions);
+    node.assert_idle();
+}
+
+/// A connection that was handed over and not taken rests again, from the instant at which it began to rest.
+#[tokio::test(start_paused = true)]
+async fn what_was_handed_over_and_not_taken_expires_too() {
+    let node = Node::paused(PoolLimits { connections_per_client: 1, ..aging(Duration::from_secs(5)) });
+    let orders = node.install("orders", 1, 0);
+    let client = node.client::<Socket>(&orders);
+    let session = node.session(&node.plan("alpha", &orders));
+    let alive = Arc::new(AtomicUsize::new(0));
+    let used = node.dialled(&client, &session, Socket::new(&alive));
+    let call = node.call(&client, &session);
+    let mut wait = Box::pin(client.acquire(&call));
+    assert!(poll_once(wait.as_mut()).is_pending());
+    used.park(Exchange::complete()).expect("room");
+    // Nobody polls the one it was handed to, and the control task finds nothing at rest when it looks.
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert_eq!((alive.load(SeqCst), node.counts().idle_connections), (1, 1));
+    drop(wait);
+    tokio::time::sleep(ms(20)).await;
+    assert_eq!((alive.load(SeqCst), node.counts().connections), (0, 0));
+    drop((call, session));
     node.assert_idle();
 }
