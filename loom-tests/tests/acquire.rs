@@ -401,7 +401,7 @@ fn one_dials_at_a_time() {
 /// line keeps to its own.
 #[test]
 fn a_slot_goes_from_one_line_to_another() {
-    check("acquire::a_slot_goes_from_one_line_to_another", Bound::Preemptions(5), || {
+    check("acquire::a_slot_goes_from_one_line_to_another", Bound::Preemptions(3), || {
         let (client, session) = Client::new(1);
         let neighbour = Client::on(client.ground.clone(), 1);
         let (first, second) = (started(&session), started(&session));
