@@ -101,3 +101,19 @@ fn a_setter_vs_the_one_taker_with_a_summary() {
         assert_eq!(found, [1, 70, 71]);
     });
 }
+
+/// A word that was emptied by a clear has its summary bit set still. The taker that finds it empty tidies up, while a
+/// setter sees the summary bit and leaves it alone.
+#[test]
+fn a_setter_vs_a_taker_that_tidies_up() {
+    check("bitset_summary_tidied", BOUND, || {
+        let shared = set(128, &[70]);
+        assert!(shared.clear(70));
+        let set = shared.clone();
+        let other = thread::spawn(move || set.set(71));
+        let mut found = Vec::from_iter(shared.take_lowest());
+        other.join().unwrap();
+        found.extend(shared.take_lowest());
+        assert_eq!(found, [71]);
+    });
+}

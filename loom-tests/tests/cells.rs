@@ -2,7 +2,8 @@
 #![cfg(loom)]
 
 use latent_capabilities::model::mem::cells::{Cell, Cells};
-use latent_capabilities::model::sync::Arc;
+use latent_capabilities::model::sync::atomic::AtomicBool;
+use latent_capabilities::model::sync::{Arc, order};
 use loom::thread;
 use loom_tests::{Bound, check};
 
@@ -35,6 +36,26 @@ fn park_vs_close() {
         assert_eq!(closed.len() + usize::from(kept.is_some()), 1, "one of the two destroys it");
         assert_eq!(shared.idle_count(), 0, "parked after the close");
         assert!(shared.reserve().is_some(), "it was freed");
+    });
+}
+
+/// Nobody takes the idle cells here, so only the close itself meets who parks.
+#[test]
+fn park_after_close() {
+    check("cells_park_after_close", BOUND, || {
+        let (shared, mut filled) = cells(1);
+        let closed = Arc::new(AtomicBool::new(false));
+        let (cells, says) = (shared.clone(), closed.clone());
+        let closer = thread::spawn(move || {
+            cells.close();
+            // Says that it happened, and hands nothing over.
+            says.store(true, order::COUNT);
+        });
+        let was_closed = closed.load(order::COUNT);
+        let parked = shared.park(filled.remove(0)).is_ok();
+        assert!(!(was_closed && parked), "parked after the close");
+        closer.join().unwrap();
+        assert_eq!(shared.idle_count(), usize::from(parked));
     });
 }
 

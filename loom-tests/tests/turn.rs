@@ -58,22 +58,23 @@ impl Floor {
         }
     }
 
-    fn collect(&self, guard: &mut TurnGuard<'_, State>) {
+    /// Works through the inbox. Gives whether the holder has to look at the mark.
+    fn collect(&self, guard: &mut TurnGuard<'_, State>) -> bool {
         let collected = guard.collect();
-        if collected.dirty && self.mark.load(order::COUNT) {
-            self.mark.store(false, order::COUNT);
-            guard.state().marks += 1;
-        }
         let mut next = oldest_first(&self.links, collected.newest);
         while let Some(index) = next {
             next = older(&self.links, index);
             guard.state().posts.push(index);
         }
+        collected.dirty
     }
 
     fn run(&self, mut guard: TurnGuard<'_, State>) {
         loop {
-            self.collect(&mut guard);
+            if self.collect(&mut guard) && self.mark.load(order::COUNT) {
+                self.mark.store(false, order::COUNT);
+                guard.state().marks += 1;
+            }
             match guard.leave() {
                 Ok(()) => return,
                 Err(again) => guard = again,
@@ -128,14 +129,16 @@ fn two_posts_and_a_signal() {
     });
 }
 
-/// The holder's batch is full: it leaves the turn dirty, then tries again. Whoever gets the turn does the rest.
+/// The holder's batch is full before it looked at the mark: it leaves the turn dirty, then tries again. Whoever gets the
+/// turn does the rest.
 #[test]
 fn dirty_left_is_seen() {
     check("turn_dirty_left_is_seen", BOUND, || {
         let floor = Floor::new();
         let other = spawn(&floor, |floor| {
             floor.mark.store(true, order::COUNT);
-            if let Some(guard) = floor.turn.signal() {
+            if let Some(mut guard) = floor.turn.signal() {
+                floor.collect(&mut guard);
                 guard.leave_dirty();
                 if let Some(guard) = floor.turn.try_hold() {
                     floor.run(guard);
@@ -148,14 +151,17 @@ fn dirty_left_is_seen() {
     });
 }
 
-/// A holder that panics leaves the turn to the next one, with its work in it.
+/// A holder that panics before it looked at the mark leaves the turn dirty for the next one.
 #[test]
 fn a_dropped_guard_vs_post() {
     check("turn_dropped_guard_vs_post", BOUND, || {
         let floor = Floor::new();
         let other = spawn(&floor, |floor| {
             floor.mark.store(true, order::COUNT);
-            drop(floor.turn.signal());
+            if let Some(mut guard) = floor.turn.signal() {
+                floor.collect(&mut guard);
+                drop(guard);
+            }
         });
         floor.post(0);
         other.join().unwrap();

@@ -26,6 +26,10 @@
 //!   zero.
 //! * **B5** A push hands bytes and record over to the pop that takes the number (L4 of the list).
 //! * **B6** A purge holds at most one block per call, which is less than the spare of its class.
+//! * **B7** A take by a caller with a charge finds a block. Say N blocks of the class can be charged for, so N and the spare
+//!   exist. When a taker has found `warm` empty, every block is on `cold`, in use, or with a purge. Those in use belong to
+//!   charges other than this taker's, and other than those of takers that are on their way to `cold` as well. So `cold` has
+//!   at least as many blocks as takers are on their way to it, and each of them takes one.
 //!
 //! A token that is dropped or forgotten is a lost block: nothing unsound, but the block never comes back. The owner of
 //! the token sees to that.
@@ -199,7 +203,7 @@ impl<M> Blocks<M> {
     }
 
     /// Takes a block of [`Self::rounded`]`(bytes)` bytes, all zero. None: `bytes` is above the largest class, or all its
-    /// blocks are in use, which cannot be if the caller holds a charge for it.
+    /// blocks are in use, which cannot be if the caller holds a charge for it (B7).
     ///
     /// Never allocates, never locks. Touches no page of the block.
     #[inline]
@@ -328,7 +332,7 @@ impl<M> Blocks<M> {
         for class in &self.classes {
             scan.total += class.links.len() as usize;
             for list in [&class.warm, &class.cold] {
-                let numbers: Vec<u32> = std::iter::from_fn(|| list.pop(&class.links).ok()).collect();
+                let numbers: Vec<u32> = std::iter::from_fn(|| list.pop(&class.links)).collect();
                 for &number in numbers.iter().rev() {
                     scan.free += 1;
                     scan.dirty += usize::from(!class.is_zero(number));
@@ -356,22 +360,10 @@ impl<M> Blocks<M> {
 }
 
 impl<M> Class<M> {
-    /// Takes a number off: off `warm` if there is one. None means that at one moment both lists were empty.
+    /// Takes a number off: off `warm` if there is one. See B7.
     #[inline]
     fn take(&self) -> Option<u32> {
-        loop {
-            let empty = match self.warm.pop(&self.links) {
-                Ok(number) => return Some(number),
-                Err(head) => head,
-            };
-            if let Ok(number) = self.cold.pop(&self.links) {
-                return Some(number);
-            }
-            // Unchanged: nothing was pushed, so `warm` was still empty when `cold` was.
-            if self.warm.head() == empty {
-                return None;
-            }
-        }
+        self.warm.pop(&self.links).or_else(|| self.cold.pop(&self.links))
     }
 
     /// A write access to a side record.
@@ -390,7 +382,7 @@ impl<M> Class<M> {
             if blocks == most {
                 break true;
             }
-            let Ok(number) = self.warm.pop(&self.links) else { break false };
+            let Some(number) = self.warm.pop(&self.links) else { break false };
             // SAFETY: B3: the number was just taken off, so the block is this call's. It is made of whole pages.
             let returned = unsafe { self.pages.give_back(number as usize * self.size, self.size) };
             match returned {

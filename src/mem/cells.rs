@@ -114,7 +114,7 @@ impl<T> Cells<T> {
     /// Takes a free cell. None: at one moment there was none.
     #[inline]
     pub fn reserve(&self) -> Option<Cell<T>> {
-        self.free.pop(&self.links).ok().map(|index| self.token(index as usize))
+        self.free.pop(&self.links).map(|index| self.token(index as usize))
     }
 
     /// Puts `value` into the cell, and gives back what was there before.

@@ -95,28 +95,24 @@ impl List {
         Self(AtomicU64::new(Head::with_top(0, links.len()).0))
     }
 
-    /// The word, to be compared with one that [`Self::pop`] found empty: equal means that nothing was pushed since.
+    /// The word, to see whether the list was stepped on.
     pub(in crate::mem) fn head(&self) -> Head {
         Head(self.0.load(order::OBSERVE))
     }
 
-    /// Takes the top number off.
-    ///
-    /// # Errors
-    ///
-    /// The word at the moment at which the list was empty.
+    /// Takes the top number off. None: the list was empty.
     #[inline]
-    pub(in crate::mem) fn pop(&self, links: &Links) -> Result<u32, Head> {
+    pub(in crate::mem) fn pop(&self, links: &Links) -> Option<u32> {
         let mut backoff = Backoff::new();
         let mut head = self.head();
         loop {
             let top = head.top();
             if top == links.len() {
-                return Err(head);
+                return None;
             }
             let next = head.popped(links.below(top));
             match self.0.compare_exchange_weak(head.0, next.0, order::STEP, order::LOST) {
-                Ok(_) => return Ok(top),
+                Ok(_) => return Some(top),
                 Err(now) => head = Head(now),
             }
             backoff.lost();
@@ -164,26 +160,26 @@ mod tests {
     fn zero_pages_are_the_complete_list() {
         let links = Links::new(5);
         let list = List::complete();
-        let order: Vec<_> = std::iter::from_fn(|| list.pop(&links).ok()).collect();
+        let order: Vec<_> = std::iter::from_fn(|| list.pop(&links)).collect();
         assert_eq!(order, [0, 1, 2, 3, 4]);
-        assert_eq!(list.pop(&links), Err(list.head()));
+        assert_eq!(list.pop(&links), None);
     }
 
     #[test]
     fn the_last_pushed_comes_first_and_numbers_move_between_lists() {
         let links = Links::new(4);
         let (cold, warm) = (List::complete(), List::empty(&links));
-        assert!(warm.pop(&links).is_err());
+        assert_eq!(warm.pop(&links), None);
         for number in [0, 1, 2] {
-            assert_eq!(cold.pop(&links), Ok(number));
+            assert_eq!(cold.pop(&links), Some(number));
             warm.push(&links, number);
         }
-        assert_eq!((warm.pop(&links), warm.pop(&links)), (Ok(2), Ok(1)));
+        assert_eq!((warm.pop(&links), warm.pop(&links)), (Some(2), Some(1)));
         cold.push(&links, 1);
-        assert_eq!((cold.pop(&links), cold.pop(&links)), (Ok(1), Ok(3)));
-        assert_eq!(cold.pop(&links), Err(cold.head()));
-        assert_eq!(warm.pop(&links), Ok(0));
-        assert!(warm.pop(&links).is_err());
+        assert_eq!((cold.pop(&links), cold.pop(&links)), (Some(1), Some(3)));
+        assert_eq!(cold.pop(&links), None);
+        assert_eq!(warm.pop(&links), Some(0));
+        assert_eq!(warm.pop(&links), None);
     }
 
     #[test]
@@ -191,7 +187,7 @@ mod tests {
         let links = Links::new(2);
         let list = List::complete();
         let before = list.head();
-        assert_eq!(list.pop(&links), Ok(0));
+        assert_eq!(list.pop(&links), Some(0));
         list.push(&links, 0);
         assert_ne!(list.head(), before);
     }
