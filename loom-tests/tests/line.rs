@@ -6,11 +6,13 @@
 #![cfg(loom)]
 
 use latent_capabilities::model::mem::arena::{Anchor, Lease};
+use latent_capabilities::model::mem::park::Park;
 use latent_capabilities::model::queue::model::{self, OperationLease, Session, admit, drop_front, step};
-use latent_capabilities::model::queue::operation::{Cause, Step};
+use latent_capabilities::model::queue::operation::{Cause, GRANT_CELL, State, Step};
 use latent_capabilities::model::queue::wait::enter;
 use loom::thread;
 use loom_tests::{Bound, check};
+use std::task::Waker;
 
 type Ground = Anchor<Session, model::Ground>;
 
@@ -231,6 +233,29 @@ fn a_zombie_in_the_line_gives_its_slot_back_once() {
         // All four slots can be taken again.
         let all: Vec<_> = (0..4).map(|_| staged(&session, None)).collect();
         all.into_iter().for_each(drop_front);
+        model::assert_zero(&anchor);
+    });
+}
+
+/// While the turn moves the waker out, the hold stays; the waiter may see its grant and end meanwhile. The slot then goes
+/// back by the turn's step, and the owner with it.
+#[test]
+fn a_parked_waiter_ends_while_it_is_granted() {
+    check("line::a_parked_waiter_ends_while_it_is_granted", BOUND, || {
+        let anchor = model::lay(1, 4, 4);
+        let session = model::open(&anchor);
+        let running = granted(&session, Some(0));
+        let waiter = staged(&session, Some(0));
+        go(&anchor, &waiter);
+        let mut seat = waiter.claim(GRANT_CELL).expect("nobody sits there");
+        let parked = waiter.park(&mut seat, Waker::noop(), |bits| State(bits).step() == Step::Queued);
+        assert!(matches!(parked, Park::Parked));
+        let leaver = thread::spawn(move || {
+            waiter.release(seat);
+            drop_front(waiter);
+        });
+        drop_front(running);
+        leaver.join().expect("no panic");
         model::assert_zero(&anchor);
     });
 }

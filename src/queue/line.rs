@@ -248,7 +248,7 @@ fn grant<K: Tenure>(
                 continue;
             }
         }
-        if give_to(floor, selection, candidate, woken) {
+        if give_to(floor, selection, candidate, woken, freed) {
             done += 1;
         } else {
             give_back(floor, candidate, units);
@@ -305,6 +305,7 @@ fn give_to<K: Tenure>(
     selection: &mut Selection,
     candidate: Candidate,
     woken: &mut WakeBatch,
+    freed: &mut u32,
 ) -> bool {
     let slots = &floor.operations;
     let step =
@@ -317,6 +318,8 @@ fn give_to<K: Tenure>(
                 Group::Pair { .. } => NodeUnits::WAIT_POOL,
             };
             give_in_turn(floor, waited);
+            // While its wakers were moved out the hold stayed, and the waiter may have been granted, left and ended.
+            *freed += u32::from(done.freed);
             woken.append(&mut done.wakers);
             let emptied = selection.granted(slots, candidate);
             take_marks_off(floor, emptied);
