@@ -7,7 +7,8 @@ mod support;
 
 use latent_capabilities::broker::io::{IoRuntime, TransferOptions};
 use latent_capabilities::broker::pools::{
-    Acquired, Epoch, Exchange, OriginSlot, PoolCall, ProviderClient, ProviderPools, ProviderSetup, Resource,
+    Acquired, ClientCounts, Epoch, EpochCounts, Exchange, OriginSlot, PoolCall, ProviderClient,
+    ProviderCounts, ProviderPools, ProviderSetup, Resource, TenantCounts,
 };
 use latent_capabilities::broker::{
     Activation, Broker, BrokerLimits, Budget, Capability, CapabilitySession, Cost, IoLimits, Operation, Plan,
@@ -256,6 +257,17 @@ const SCENARIOS: &[Scenario] = &[
     ("snapshots", |node| {
         let counts = (node.broker.snapshot(), node.io.snapshot(), node.pools.snapshot());
         assert_eq!(counts.2.connections, 1);
+    }),
+    ("counts by tenant, by provider, by epoch, by client", |node| {
+        let mut tenants: [TenantCounts; 4] = Default::default();
+        let mut providers: [ProviderCounts; 2] = Default::default();
+        let mut epochs: [EpochCounts; 2] = Default::default();
+        let mut clients: [ClientCounts; 2] = Default::default();
+        assert_eq!(node.pools.tenants(&mut tenants).total, 2);
+        assert_eq!(node.pools.providers(&mut providers).total, 1);
+        assert_eq!(node.pools.epochs(&mut epochs).total, 1);
+        assert_eq!(node.pools.clients(&mut clients).total, 1);
+        assert_eq!((&*tenants[1].name, epochs[0].connections, clients[0].connections), ("beta", 1, 1));
     }),
 ];
 

@@ -47,7 +47,7 @@ pub(crate) enum Kind {
 /// A logical provider: a name of the operator's choice, and its number while anything of it is alive (C1).
 #[derive(Debug)]
 pub(crate) struct Logical {
-    name: Box<str>,
+    name: Arc<str>,
     broker: u64,
     number: u16,
     kind: Kind,
@@ -55,6 +55,10 @@ pub(crate) struct Logical {
 
 impl Logical {
     pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+    /// The text of the name by itself: it keeps nothing of the provider.
+    pub(crate) fn shared_name(&self) -> &Arc<str> {
         &self.name
     }
     /// Its number, which is the index of its word.
@@ -68,11 +72,11 @@ impl Logical {
     pub(crate) fn broker(&self) -> u64 {
         self.broker
     }
-    /// The value, the counts in front of it, the entry of the table, and the name here and there; charged is what of it
-    /// is not prepaid.
+    /// The value and the name, each with the counts in front of it, and the entry of the table; charged is what of it is
+    /// not prepaid.
     fn cost(name: &str) -> u64 {
-        let fixed = size_of::<Logical>() + 2 * size_of::<usize>() + size_of::<Entry<Arc<Logical>>>();
-        beyond_prepaid(Dimension::BrokerProviders, (fixed + 3 * name.len()) as u64)
+        let fixed = size_of::<Logical>() + 4 * size_of::<usize>() + size_of::<Entry<Arc<Logical>>>();
+        beyond_prepaid(Dimension::BrokerProviders, (fixed + name.len()) as u64)
     }
 }
 
@@ -103,13 +107,13 @@ impl Swept {
 /// Names and the numbers they have.
 #[derive(Debug)]
 struct Numbers<T> {
-    by_name: HashMap<Box<str>, u16>,
+    by_name: HashMap<Arc<str>, u16>,
     entries: Vec<Option<Entry<T>>>,
 }
 
 #[derive(Debug)]
 struct Entry<T> {
-    name: Box<str>,
+    name: Arc<str>,
     value: T,
 }
 
@@ -139,13 +143,13 @@ impl<T> Numbers<T> {
         u16::try_from(free).ok()
     }
 
-    fn give(&mut self, number: u16, name: &str, value: T) {
+    fn give(&mut self, number: u16, name: Arc<str>, value: T) {
         let at = usize::from(number);
         if at == self.entries.len() {
             self.entries.push(None);
         }
-        self.entries[at] = Some(Entry { name: name.into(), value });
-        self.by_name.insert(name.into(), number);
+        self.entries[at] = Some(Entry { name: name.clone(), value });
+        self.by_name.insert(name, number);
     }
 
     fn take(&mut self, number: u16) -> Option<T> {
@@ -154,8 +158,12 @@ impl<T> Numbers<T> {
         Some(entry.value)
     }
 
-    fn numbers(&self) -> impl Iterator<Item = u16> + '_ {
-        (0_u16..).zip(&self.entries).filter(|(_, entry)| entry.is_some()).map(|(number, _)| number)
+    fn iter(&self) -> impl Iterator<Item = (u16, &Entry<T>)> {
+        (0_u16..).zip(&self.entries).filter_map(|(number, entry)| Some((number, entry.as_ref()?)))
+    }
+
+    fn numbers(&self) -> impl Iterator<Item = u16> {
+        self.iter().map(|(number, _)| number)
     }
 }
 
@@ -220,7 +228,8 @@ impl Control {
             .free(ground.limits.providers)
             .ok_or_else(|| Error::full(Dimension::BrokerProviders, Scope::Node))?;
         charge(ground, Logical::cost(name))?;
-        let logical = Arc::new(Logical { name: name.into(), broker: self.id, number, kind });
+        let name: Arc<str> = name.into();
+        let logical = Arc::new(Logical { name: name.clone(), broker: self.id, number, kind });
         if let (Kind::Pooled, Some(limits)) = (kind, self.request_limits) {
             open_provider(ground, number, limits);
         }
@@ -289,8 +298,19 @@ impl Control {
         if let Some(bytes) = self.tenant_bytes {
             open_bytes(ground, number, bytes);
         }
-        self.tenants.give(number, name, 1);
+        self.tenants.give(number, name.into(), 1);
         Ok(number)
+    }
+
+    /// The tenants that have a number, in the order of numbers, with how many plans each has.
+    pub(crate) fn tenants(&self) -> impl Iterator<Item = (u16, &Arc<str>, u32)> {
+        self.tenants.iter().map(|(number, entry)| (number, &entry.name, entry.value))
+    }
+
+    /// The logical providers of pools, in the order of numbers.
+    pub(crate) fn pooled(&self) -> impl Iterator<Item = (u16, &Arc<str>)> {
+        let pooled = self.logicals.iter().filter(|(_, entry)| entry.value.kind == Kind::Pooled);
+        pooled.map(|(number, entry)| (number, &entry.name))
     }
 
     /// Withdraws every plan of a publication; how many were published until now.

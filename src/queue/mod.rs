@@ -21,6 +21,7 @@
 //! * [`wait`]: the future that waits for a grant.
 //! * [`acquire`]: the small line of each client, for a connection or the right to dial.
 //! * [`window`]: the places of a transfer, and those who wait for one.
+//! * [`glance`]: a look at every operation from outside, to count them.
 pub mod operation;
 pub mod floor;
 pub mod select;
@@ -28,6 +29,7 @@ pub mod line;
 pub mod wait;
 pub mod acquire;
 pub mod window;
+pub mod glance;
 
 #[cfg(loom)]
 pub mod model;

@@ -54,7 +54,7 @@ fn numbers_are_the_lowest_free_ones_and_bounded() {
     for (expected, name) in [(0, "a"), (1, "b"), (2, "c")] {
         let number = numbers.free(3).expect("there is room");
         assert_eq!(number, expected);
-        numbers.give(number, name, ());
+        numbers.give(number, name.into(), ());
     }
     assert_eq!(numbers.free(3), None);
     assert_eq!(numbers.take(1), Some(()));

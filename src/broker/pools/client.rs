@@ -2,9 +2,9 @@
 use super::acquire::Acquire;
 use super::admission::PoolCall;
 use super::connection::{ConnectionReservation, Place, PooledConnection, destroy};
-use super::epoch::{EpochCore, OriginSlot};
+use super::epoch::{EpochCore, OriginSlot, Tally};
 use super::registry::{Membership, Registry};
-use crate::account::client::{ClientWord, Dial};
+use crate::account::client::{ClientView, ClientWord, Dial};
 use crate::account::jobs::Job;
 use crate::account::scope::{Heed, Scope};
 use crate::account::shares::Share;
@@ -49,7 +49,20 @@ pub(super) trait AnyClient: Send + Sync {
     fn connections(&self) -> u32;
     fn idle(&self) -> usize;
     fn is_retired(&self) -> bool;
+    fn counted(&self) -> ClientCounted<'_>;
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
+}
+
+/// What operators are told of a client.
+#[derive(Debug)]
+pub(super) struct ClientCounted<'a> {
+    pub(super) tally: &'a Tally,
+    /// What a request remembers it by.
+    pub(super) identity: u32,
+    pub(super) view: ClientView,
+    pub(super) connections: u32,
+    pub(super) idle: usize,
+    pub(super) is_retired: bool,
 }
 
 /// What a look for expired connections found.
@@ -281,6 +294,18 @@ impl<T: Resource> AnyClient for ClientCore<T> {
     }
     fn is_retired(&self) -> bool {
         self.is_retired()
+    }
+    fn counted(&self) -> ClientCounted<'_> {
+        // Idle ones first: a connection that is counted there is counted among all.
+        let idle = self.idle();
+        ClientCounted {
+            tally: &self.epoch.data.tally,
+            identity: self.number,
+            view: self.word.view(),
+            connections: self.connections(),
+            idle,
+            is_retired: self.is_retired(),
+        }
     }
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
         self

@@ -108,14 +108,24 @@ pub(crate) struct Tally {
     /// The logical provider's number and the instance tag.
     pub(crate) provider: u16,
     pub(crate) tag: u32,
+    /// The name and the number of the configuration, for whoever lists epochs.
+    pub(super) name: Arc<str>,
+    pub(super) number: Epoch,
     /// Connections of this epoch, idle ones and dials included.
     connections: AtomicU64,
     kept: AtomicBool,
 }
 
 impl Tally {
-    pub(super) fn new(provider: u16, tag: u32) -> Tally {
-        Tally { provider, tag, connections: AtomicU64::new(0), kept: AtomicBool::new(true) }
+    pub(super) fn new(logical: &Logical, tag: u32, number: Epoch) -> Tally {
+        Tally {
+            provider: logical.number(),
+            tag,
+            name: logical.shared_name().clone(),
+            number,
+            connections: AtomicU64::new(0),
+            kept: AtomicBool::new(true),
+        }
     }
     pub(super) fn connections(&self) -> u64 {
         self.connections.load(order::OBSERVE)

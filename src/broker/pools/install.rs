@@ -70,7 +70,7 @@ impl Registry {
             authority: setup.authority,
             digest: setup.digest,
             credentials: setup.credentials,
-            tally: Arc::new(Tally::new(logical.number(), tag)),
+            tally: Arc::new(Tally::new(&logical, tag, setup.epoch)),
         });
         let reference = ProviderRef::new(logical.clone(), tag, setup.epoch.0, Some(data.clone()));
         let core = Arc::new(EpochCore::new(logical, tag, data, charge));

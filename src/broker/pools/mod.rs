@@ -34,6 +34,7 @@ mod admission;
 mod client;
 mod connection;
 mod control;
+mod counts;
 mod epoch;
 mod install;
 #[allow(clippy::module_inception, reason = "the file is about the type of this name")]
@@ -51,6 +52,7 @@ pub use acquire::{Acquire, Acquired};
 pub use admission::{PoolAdmission, PoolCall, PoolReady, PoolWait};
 pub use client::{ProviderClient, Resource};
 pub use connection::{ConnectionReservation, Exchange, PooledConnection};
+pub use counts::{ClientCounts, EpochCounts, Listing, Name, ProviderCounts, RequestCounts, TenantCounts};
 pub use epoch::{Epoch, InstalledProvider, OriginSlot, ProviderSetup};
 pub use pools::ProviderPools;
 pub use snapshot::PoolSnapshot;

@@ -2,6 +2,7 @@
 use super::admission::{PoolAdmission, PoolReady};
 use super::client::{ProviderClient, Resource};
 use super::control;
+use super::counts::{ClientCounts, EpochCounts, Listing, ProviderCounts, TenantCounts};
 use super::epoch::{Epoch, InstalledProvider, OriginSlot, ProviderSetup};
 use super::registry::Registry;
 use super::snapshot::PoolSnapshot;
@@ -225,6 +226,38 @@ impl ProviderPools {
     /// allocation once the calling thread has taken one.
     pub fn snapshot(&self) -> PoolSnapshot {
         self.registry().snapshot()
+    }
+
+    /// Lists the tenants that have a plan, in the order of their numbers, with what each of them holds.
+    ///
+    /// For operators: control path, never waits for a request, allocates nothing. It fills `into` from the first place on
+    /// and says how many there were, so that a caller whose storage was too short can come back with more; 4,096 is the
+    /// ceiling of `broker.tenants`. Names are in the entries. The same goes for the other three listings.
+    pub fn tenants(&self, into: &mut [TenantCounts]) -> Listing {
+        self.registry().tenants(into)
+    }
+
+    /// Lists the logical providers, in the order of their numbers, with what each of them holds over all its epochs. At
+    /// most 256. As [`tenants`](Self::tenants).
+    pub fn providers(&self, into: &mut [ProviderCounts]) -> Listing {
+        self.registry().providers(into)
+    }
+
+    /// Lists the epochs that something still keeps, oldest first: how the drain of a replaced one is watched. Its requests
+    /// and connections fall to zero; once nothing keeps it, its credentials are wiped and it is not listed any more. At most
+    /// as many as `pools.configurations`, and for a moment those that were just let go.
+    ///
+    /// As [`tenants`](Self::tenants). Looks at every operation slot of the node.
+    pub fn epochs(&self, into: &mut [EpochCounts]) -> Listing {
+        self.registry().epochs(into)
+    }
+
+    /// Lists the registry's clients, oldest first, those of replaced epochs included while something keeps them; none once
+    /// the registry is retired. At most as many as `pools.clients`.
+    ///
+    /// As [`tenants`](Self::tenants). Looks at every operation slot of the node.
+    pub fn clients(&self, into: &mut [ClientCounts]) -> Listing {
+        self.registry().clients(into)
     }
 
     /// Refuses new requests, installations and clients from now on; what was admitted runs on. For a graceful drain: when

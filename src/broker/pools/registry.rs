@@ -155,6 +155,11 @@ impl Registry {
     pub(super) fn publish(&self, books: &Books) {
         self.retained.store(Arc::new(books.tallies.clone()));
     }
+    /// What [`publish`](Self::publish) showed last: the epochs that something keeps, in the order in which they came, and for
+    /// a moment those that nothing keeps any more.
+    pub(super) fn kept_epochs(&self) -> arc_swap::Guard<Arc<Vec<Arc<Tally>>>> {
+        self.retained.load()
+    }
     /// A connection rests since then: the control task looks when it will have rested long enough.
     pub(super) fn idle_from(&self, since: u64) {
         self.events.look_at(since.saturating_add(self.idle_age_nanos()));

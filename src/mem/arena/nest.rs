@@ -7,6 +7,7 @@ use super::slot::{Shelf, one_more_lease};
 use super::word::{BareWord, Bits, HELD, USER, advance};
 use crate::foreign::Wakers;
 use crate::mem::park;
+use crate::sync::order;
 
 /// A table of slots that lives inside the shared state of a [`Root`](super::Root). Each of its slots holds a pin, which
 /// leads to that root and keeps the nest with it.
@@ -120,6 +121,16 @@ impl<T: Occupant> Nest<T> {
     #[must_use]
     pub fn word(&self, index: u16) -> BareWord<'_> {
         self.shelf.word(index)
+    }
+
+    /// How many occupants the slot at `index` has had that are gone. For whoever counts: it may grow at any moment.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such slot.
+    #[must_use]
+    pub fn incarnation(&self, index: u16) -> u64 {
+        self.shelf.known(index).incarnation.load(order::COUNT)
     }
 
     /// One step on a slot of which the caller has no lease: it changes the word as `step` says (the occupant's bits and

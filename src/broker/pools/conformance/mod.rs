@@ -5,6 +5,7 @@
 //! the node holding nothing.
 mod acquire;
 mod connections;
+mod counts;
 mod deadlines;
 mod epochs;
 mod fairness;
