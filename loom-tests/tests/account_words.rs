@@ -6,6 +6,7 @@
 use latent_capabilities::model::account::bytes::{BytesWord, Side, Units};
 use latent_capabilities::model::account::dimension::Dimension;
 use latent_capabilities::model::account::gauge::Gauge;
+use latent_capabilities::model::account::lower::Lower;
 use latent_capabilities::model::account::node::{NodeUnits, NodeWord};
 use latent_capabilities::model::account::scope::{Blocked, Heed, NotLowered};
 use latent_capabilities::model::sync::UnsafeCell;

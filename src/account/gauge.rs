@@ -11,6 +11,8 @@
 use std::fmt;
 
 use super::dimension::Dimension;
+use super::lower::Lower;
+use super::room::Lowering;
 use super::scope::NotLowered;
 use crate::broken;
 use crate::sync::atomic::AtomicU64;
@@ -103,12 +105,19 @@ impl Gauge {
     ///
     /// More is in use, or the limit is lower already.
     pub fn lower(&self, to: u64) -> Result<(), NotLowered> {
+        self.step(|word| self.lower_word(word, to)).map(drop)
+    }
+
+    fn lower_word(&self, word: u64, to: u64) -> Result<u64, NotLowered> {
         let dimension = self.dimension;
-        let lowered = |word| match limit(word) {
+        match limit(word) {
             limit if limit < to => Err(NotLowered::Raised { dimension, limit }),
             _ => lowered(word, to).map_err(|used| NotLowered::InUse { dimension, used }),
-        };
-        self.step(lowered).map(drop)
+        }
+    }
+
+    fn check(&self, dimension: Dimension) -> Result<(), NotLowered> {
+        if dimension == self.dimension { Ok(()) } else { Err(NotLowered::NotHere(dimension)) }
     }
 
     /// What is in use.
@@ -124,6 +133,25 @@ impl Gauge {
     /// What it counts.
     pub fn dimension(&self) -> Dimension {
         self.dimension
+    }
+}
+
+/// The limit is in the word itself, so it is lowered by the first half already, and raised again if that is undone.
+impl Lower for Gauge {
+    fn look_lower(&self, dimension: Dimension, limit: u64) -> Result<(), NotLowered> {
+        self.check(dimension)?;
+        self.lower_word(self.word.load(order::OBSERVE), limit).map(drop)
+    }
+    fn begin_lower(&self, dimension: Dimension, to: u64) -> Result<Lowering, NotLowered> {
+        self.check(dimension)?;
+        let replaced = self.step(|word| self.lower_word(word, to))?;
+        Ok(Lowering::at_once((limit(replaced) - to) << LIMIT_SHIFT))
+    }
+    fn finish_lower(&self, _lowering: Lowering) -> Result<(), Lowering> {
+        Ok(())
+    }
+    fn undo_lower(&self, lowering: Lowering) {
+        self.word.fetch_add(lowering.units, order::STEP);
     }
 }
 
@@ -170,6 +198,17 @@ mod tests {
                     }
                     let limit_after = if lowered.is_ok() { amount } else { limit };
                     assert_eq!((gauge.used(), gauge.limit()), (used, limit_after));
+
+                    let halves = at(used, limit);
+                    assert_eq!(halves.look_lower(DIMENSION, amount), lowered);
+                    match halves.begin_lower(DIMENSION, amount) {
+                        Ok(lowering) => {
+                            assert_eq!((lowered, halves.limit()), (Ok(()), amount));
+                            halves.undo_lower(lowering);
+                        }
+                        Err(why) => assert_eq!(lowered, Err(why)),
+                    }
+                    assert_eq!((halves.used(), halves.limit()), (used, limit));
                 }
             }
         }

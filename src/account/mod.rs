@@ -10,6 +10,7 @@
 //! | [`node`] [`tenant`] [`provider`] [`client`] | the words that somebody may wait at |
 //! | [`bytes`] [`shares`] [`jobs`] | the words that nobody waits at |
 //! | [`gauge`] | used and limit in one word: bytes of metadata |
+//! | [`lower`] | limits of several words lowered together, or none of them |
 //! | [`charge`] | an operation's charges over node, tenant and provider together |
 
 pub mod bytes;
@@ -19,6 +20,7 @@ pub mod dimension;
 pub mod gauge;
 pub mod jobs;
 pub mod limits;
+pub mod lower;
 pub mod node;
 pub mod provider;
 pub mod room;

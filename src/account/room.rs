@@ -186,9 +186,38 @@ pub struct Rooms<L> {
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "units taken by a lowering must be finished or undone"]
 pub struct Lowering {
-    units: u64,
+    pub(super) units: u64,
     from: u64,
     mask: u64,
+}
+
+impl Lowering {
+    /// A lowering whose limit stands in the word that its step replaced: there is nothing to finish.
+    pub(super) const fn at_once(units: u64) -> Lowering {
+        Lowering { units, from: 0, mask: 0 }
+    }
+}
+
+/// How much less room a field is to have.
+#[derive(Clone, Copy)]
+struct Less {
+    field: Field,
+    from: u64,
+    units: u64,
+}
+
+impl Less {
+    /// `word` without that room, or what stands against it.
+    fn taken(self, word: u64) -> Result<u64, NotLowered> {
+        let Less { field, from, units } = self;
+        match field.of(word).checked_sub(units) {
+            Some(_) => Ok(word - field.units(units)),
+            // R1. Another lowering in flight may have made `from` too high; then its units count as used.
+            None => {
+                Err(NotLowered::InUse { dimension: field.dimension, used: from - field.of(word).min(from) })
+            }
+        }
+    }
 }
 
 impl<L: Layout> Rooms<L> {
@@ -280,21 +309,29 @@ impl<L: Layout> Rooms<L> {
         emptied
     }
 
+    /// Looks whether a limit could be lowered now. Writes nothing.
+    pub fn look(&self, dimension: Dimension, limit: u64) -> Result<(), NotLowered> {
+        let less = self.less(dimension, limit)?;
+        less.taken(self.load()).map(drop)
+    }
+
     /// Takes away the room that a lower limit does not have. The limit itself stays until [`finish`](Rooms::finish).
     pub fn begin(&self, dimension: Dimension, limit: u64) -> Result<Lowering, NotLowered> {
+        let less = self.less(dimension, limit)?;
+        self.step(|word| less.taken(word))?;
+        let Less { field, from, units } = less;
+        Ok(Lowering { units: field.units(units), from: field.units(from), mask: field.mask() })
+    }
+
+    /// What is to be taken for a lower limit.
+    fn less(&self, dimension: Dimension, limit: u64) -> Result<Less, NotLowered> {
         let field = L::FIELDS.iter().find(|field| field.dimension == dimension);
-        let field = field.ok_or(NotLowered::NotHere(dimension))?;
+        let field = *field.ok_or(NotLowered::NotHere(dimension))?;
         let from = field.of(self.limits());
-        let Some(less) = from.checked_sub(limit) else {
-            return Err(NotLowered::Raised { dimension, limit: from });
-        };
-        let units = field.units(less);
-        self.step(|word| match field.of(word).checked_sub(less) {
-            Some(_) => Ok(word - units),
-            // R1. Another lowering in flight may have made `from` too high; then its units count as used.
-            None => Err(NotLowered::InUse { dimension, used: from - field.of(word).min(from) }),
-        })?;
-        Ok(Lowering { units, from: field.units(from), mask: field.mask() })
+        match from.checked_sub(limit) {
+            Some(units) => Ok(Less { field, from, units }),
+            None => Err(NotLowered::Raised { dimension, limit: from }),
+        }
     }
 
     /// Stores the limit of a lowering, after its units left the room (R3).
@@ -369,8 +406,7 @@ impl<L: Layout> fmt::Debug for Rooms<L> {
     }
 }
 
-/// The lowering of limits, the same for every word that has rooms: at once, or in two halves so that several words are
-/// lowered together or not at all.
+/// The lowering of limits, the same for every word that has rooms: at once, or in the two halves of [`super::lower`].
 macro_rules! lowering {
     ($($word:ident),+) => {$(
         /// Lowering of limits. Control path. Signal the turn afterwards, whatever came of it: for a moment there may
@@ -384,27 +420,19 @@ macro_rules! lowering {
             pub fn lower(&self, dimension: Dimension, limit: u64) -> Result<(), NotLowered> {
                 self.rooms.lower(dimension, limit)
             }
+        }
 
-            /// The first half: takes the room away.
-            ///
-            /// # Errors
-            ///
-            /// More is in use, the limit is lower already, or it is not counted here.
-            pub fn begin_lower(&self, dimension: Dimension, limit: u64) -> Result<Lowering, NotLowered> {
+        impl super::lower::Lower for $word {
+            fn look_lower(&self, dimension: Dimension, limit: u64) -> Result<(), NotLowered> {
+                self.rooms.look(dimension, limit)
+            }
+            fn begin_lower(&self, dimension: Dimension, limit: u64) -> Result<Lowering, NotLowered> {
                 self.rooms.begin(dimension, limit)
             }
-
-            /// The second half: stores the limit.
-            ///
-            /// # Errors
-            ///
-            /// The limit moved in between, because lowerings were not serialised. Undo it.
-            pub fn finish_lower(&self, lowering: Lowering) -> Result<(), Lowering> {
+            fn finish_lower(&self, lowering: Lowering) -> Result<(), Lowering> {
                 self.rooms.finish(lowering)
             }
-
-            /// The other second half: gives the room back.
-            pub fn undo_lower(&self, lowering: Lowering) {
+            fn undo_lower(&self, lowering: Lowering) {
                 self.rooms.undo(lowering);
             }
         }

@@ -19,7 +19,7 @@ use crate::account::scope::Scope;
 use crate::broker::capability::is_name;
 use crate::broker::error::{Denied, Error, Invalid, What};
 use crate::broker::ground::{Ground, SessionLease};
-use crate::broker::limits::fixed_cost;
+use crate::broker::limits::{PoolLimits, fixed_cost};
 use crate::broker::plan::{self, Binding, PlanCore, PlanSpec};
 use crate::broker::policy::Terms;
 use crate::foreign::Panics;
@@ -87,6 +87,17 @@ pub(crate) struct RequestLimits {
     pub(crate) running_per_tenant: u32,
     pub(crate) requests_per_provider: u32,
     pub(crate) running_per_provider: u32,
+}
+
+impl RequestLimits {
+    pub(crate) fn of(limits: &PoolLimits) -> RequestLimits {
+        RequestLimits {
+            requests_per_tenant: limits.requests_per_tenant,
+            running_per_tenant: limits.running_per_tenant,
+            requests_per_provider: limits.requests_per_provider,
+            running_per_provider: limits.running_per_provider,
+        }
+    }
 }
 
 /// What a sweep took out. Dropping it may run foreign destructors: drop it after the guard (C4).
@@ -331,14 +342,23 @@ impl Control {
     /// the registry of this broker.
     pub(crate) fn open_requests(&mut self, ground: &Ground, limits: RequestLimits) {
         self.request_limits = Some(limits);
-        for tenant in self.tenants.numbers() {
+        for tenant in self.tenant_numbers() {
             open_tenant(ground, tenant, limits);
         }
-        for entry in self.logicals.entries.iter().flatten() {
-            if entry.value.kind == Kind::Pooled {
-                open_provider(ground, entry.value.number, limits);
-            }
+        for provider in self.pooled_numbers() {
+            open_provider(ground, provider, limits);
         }
+    }
+
+    /// The tenants that have a number.
+    pub(crate) fn tenant_numbers(&self) -> impl Iterator<Item = u16> + '_ {
+        self.tenants.numbers()
+    }
+
+    /// The logical providers of pools that have a number.
+    pub(crate) fn pooled_numbers(&self) -> impl Iterator<Item = u16> + '_ {
+        let pooled = self.logicals.entries.iter().flatten().filter(|entry| entry.value.kind == Kind::Pooled);
+        pooled.map(|entry| entry.value.number)
     }
 
     /// Gives every tenant in use, and those that come later, this limit of bytes. Called once, by the I/O runtime.

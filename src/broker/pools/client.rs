@@ -46,6 +46,10 @@ pub(super) trait AnyClient: Send + Sync {
     fn expire(&self, now: u64, age: u64, left: &mut usize) -> Expired;
     /// Destroys one idle connection, for somebody else's dial. `None`: there is none.
     fn evict(&self) -> Option<Panics>;
+    /// The word that its limit stands in.
+    fn word(&self) -> &ClientWord;
+    /// Answers whoever waits for a connection and can have one now. Runs foreign code.
+    fn look_again(&self) -> Panics;
     fn connections(&self) -> u32;
     fn idle(&self) -> usize;
     fn is_retired(&self) -> bool;
@@ -285,6 +289,16 @@ impl<T: Resource> AnyClient for ClientCore<T> {
         let mut place = self.cells.take_idle()?;
         let kept = self.wake_up(&mut place);
         Some(destroy(self, place, kept.resource, None))
+    }
+    fn word(&self) -> &ClientWord {
+        &self.word
+    }
+    fn look_again(&self) -> Panics {
+        let mut panics = Panics::none();
+        if self.word.is_marked() {
+            panics.run(|| acquire::serve(self));
+        }
+        panics
     }
     fn connections(&self) -> u32 {
         self.word.connections()

@@ -18,7 +18,8 @@
 //!
 //! * P1. The books (which epochs and clients there are) change under one mutex, and so does what is published from them:
 //!   the tag in a provider's word, the table of installations, the list of retained epochs. Foreign code never runs under
-//!   it. The control mutex of the ground may be taken inside of it, never the other way round.
+//!   it. The control mutex of the ground may be taken inside of it, never the other way round. Lowering limits holds both,
+//!   so that nothing is made while it runs.
 //! * P2. An epoch is closed by the swap of its tag, and its clients by closing their cells, both under that mutex; when the
 //!   call that did it returns, nothing is admitted, started or parked on it any more. Accepted calls may still dial and
 //!   check out.
@@ -37,6 +38,7 @@ mod control;
 mod counts;
 mod epoch;
 mod install;
+mod lower;
 #[allow(clippy::module_inception, reason = "the file is about the type of this name")]
 mod pools;
 mod registry;
@@ -54,5 +56,6 @@ pub use client::{ProviderClient, Resource};
 pub use connection::{ConnectionReservation, Exchange, PooledConnection};
 pub use counts::{ClientCounts, EpochCounts, Listing, Name, ProviderCounts, RequestCounts, TenantCounts};
 pub use epoch::{Epoch, InstalledProvider, OriginSlot, ProviderSetup};
+pub use lower::{LowerError, Obstacle, Standing};
 pub use pools::ProviderPools;
 pub use snapshot::PoolSnapshot;

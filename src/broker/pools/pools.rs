@@ -4,6 +4,7 @@ use super::client::{ProviderClient, Resource};
 use super::control;
 use super::counts::{ClientCounts, EpochCounts, Listing, ProviderCounts, TenantCounts};
 use super::epoch::{Epoch, InstalledProvider, OriginSlot, ProviderSetup};
+use super::lower::LowerError;
 use super::registry::Registry;
 use super::snapshot::PoolSnapshot;
 use crate::account::charge::{Marks, Request};
@@ -69,15 +70,7 @@ impl ProviderPools {
         ground.shares.open_connections(limits.connections, limits.idle_connections);
         ground.jobs.open(limits.workers, limits.cleanup_jobs, limits.connections);
         ground.pool_metadata.raise(limits.metadata_bytes);
-        ground.control().open_requests(
-            ground,
-            RequestLimits {
-                requests_per_tenant: limits.requests_per_tenant,
-                running_per_tenant: limits.running_per_tenant,
-                requests_per_provider: limits.requests_per_provider,
-                running_per_provider: limits.running_per_provider,
-            },
-        );
+        ground.control().open_requests(ground, RequestLimits::of(&limits));
         let registry = Arc::new(Registry::new(anchor, io.clone(), limits));
         control::spawn(&handle, registry.clone());
         Ok(ProviderPools { owner: Arc::new(Owner { registry }) })
@@ -90,6 +83,26 @@ impl ProviderPools {
     /// The limits in force.
     pub fn limits(&self) -> PoolLimits {
         **self.registry().limits.load()
+    }
+
+    /// Lowers limits while work is running: all of them, or none. Start from [`limits`](Self::limits) and change what is to
+    /// be lower.
+    ///
+    /// It never erases what is held, so a limit cannot go below its present use: of the node, of any tenant, logical
+    /// provider (over all its epochs) or client, those of replaced epochs that calls still keep included. Wait for the use to
+    /// fall, or close what rests, and ask again. Nothing is ever raised, not even to the values of the startup.
+    ///
+    /// When it has returned, the next admission, installation, client and dial see the new limits. Shorter ages hold for
+    /// admissions and looks at resting connections from then on; what was admitted keeps its instant. While it runs, the units
+    /// that it is about to take count as used, in snapshots too, whatever comes of it. Control path: it takes the control
+    /// mutexes, and time that grows with the number of tenants, providers and clients.
+    ///
+    /// # Errors
+    /// [`LowerError`] names every limit that stands in the way, whose it is, and the use or the limit that was found: what
+    /// is in use, raised, fixed for life (both backoffs), or in contradiction to another of the new limits or to what all
+    /// slots cost in metadata. Nothing was changed then.
+    pub fn lower_limits(&self, limits: PoolLimits) -> Result<(), LowerError> {
+        self.registry().lower_limits(limits)
     }
 
     /// Installs a configuration of a logical provider, or replaces the one with the epoch `expected`.

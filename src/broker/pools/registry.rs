@@ -137,6 +137,13 @@ impl Registry {
     pub(super) fn queue_age(&self) -> Duration {
         Duration::from_nanos(self.queue_age.load(order::COUNT))
     }
+    /// Puts other limits in force: for the next admission, the next epoch, the next client, the next look at what rests.
+    /// With the books held.
+    pub(super) fn publish_limits(&self, limits: PoolLimits) {
+        self.queue_age.store(nanos(limits.queue_age), order::COUNT);
+        self.idle_age.store(nanos(limits.idle_age), order::COUNT);
+        self.limits.store(Arc::new(limits));
+    }
     pub(crate) fn is_retired(&self) -> bool {
         self.state.load(order::OBSERVE) == RETIRED
     }
@@ -270,8 +277,10 @@ impl Registry {
         let kept = retained.iter().filter(|tally| tally.is_kept());
         let retired_connections =
             kept.clone().filter(|tally| !is_current(tally)).map(|tally| tally.connections()).sum();
-        // Of one instant, so there are at most as many idle ones; dials are of another word, read a moment earlier.
-        let (connections, idle) = (u64::from(shares.connections), u64::from(shares.idle_connections));
+        // Of one instant, so there are at most as many idle ones, but for the units of a lowering in flight, which count as
+        // used; dials are of another word, read a moment earlier.
+        let connections = u64::from(shares.connections);
+        let idle = u64::from(shares.idle_connections).min(connections);
         let connecting = u64::from(jobs.connecting).min(connections - idle);
         PoolSnapshot {
             configurations: self.installed.load().len() as u64,

@@ -1,6 +1,7 @@
 //! What a registry holds, as counts.
 
-/// Aggregate counts of a registry at about one moment.
+/// Aggregate counts of a registry at about one moment. While limits are being lowered, for some microseconds, the units that
+/// the lowering is about to take count as used.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct PoolSnapshot {
     /// Installed configurations.

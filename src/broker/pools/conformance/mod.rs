@@ -11,6 +11,7 @@ mod epochs;
 mod fairness;
 mod idle;
 mod loopback;
+mod lowering;
 mod panics;
 mod requests;
 mod shutdown;

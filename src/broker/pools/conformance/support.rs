@@ -1,8 +1,8 @@
 //! A node with pools, as a test needs it.
 pub(super) use crate::broker::io::{IoRuntime, SetupError};
 pub(super) use crate::broker::pools::{
-    Acquired, Epoch, Exchange, InstalledProvider, OriginSlot, PoolCall, PoolReady, PoolSnapshot,
-    PooledConnection, ProviderClient, ProviderPools, ProviderSetup, Resource,
+    Acquired, Epoch, Exchange, InstalledProvider, LowerError, Obstacle, OriginSlot, PoolCall, PoolReady,
+    PoolSnapshot, PooledConnection, ProviderClient, ProviderPools, ProviderSetup, Resource, Standing,
 };
 pub(super) use crate::broker::{
     Activation, Broker, BrokerLimits, Capability, CapabilitySession, Cost, Denied, Dimension, Effect, Error,
