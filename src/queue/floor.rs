@@ -3,6 +3,7 @@
 //! Order of an admission: read pass wide to narrow, then reserve narrow to wide (`account::charge`), then the slot, and
 //! last its word, by an exchange. Order of an end: slot back, then provider, tenant, node, then the signal, and the
 //! session at the very last, because the session keeps the memory alive that all of this stands in.
+use super::keeper::Keeper;
 use super::line::Line;
 use super::operation::{Cause, Interrupted, Numbers, Operation, State, Step};
 use crate::account::charge::{self, Marks, Refused, Request, Scopes};
@@ -47,6 +48,8 @@ pub struct Floor<K: Tenure> {
     pub node: crate::sync::Line<NodeWord>,
     /// The waiting line and its turn.
     pub line: Line,
+    /// Who serves deadlines, where there are pools.
+    pub keeper: Keeper,
     /// The slots.
     pub operations: Nest<Operation<K>>,
     /// One line per tenant number.
@@ -65,6 +68,7 @@ impl<K: Tenure> Floor<K> {
         Floor {
             node: crate::sync::Line::new(NodeWord::new(0, 0, 0)),
             line: Line::new(),
+            keeper: Keeper::new(),
             operations: Nest::new(OPERATIONS),
             tenants: Table::new(TENANTS),
             providers: Table::new(PROVIDERS),
@@ -115,6 +119,10 @@ impl<K: Tenure> Floor<K> {
             let done = super::operation::leave_front(&lease);
             self.settle(&lease, done);
             return Err(refused_late(request, closed));
+        }
+        if now {
+            // A grant that is not started in time goes back; nobody needs to wait for that.
+            self.keeper.watch(&lease, numbers.deadline);
         }
         Ok(lease)
     }

@@ -333,6 +333,8 @@ pub struct Operation<K> {
     pub deadline: AtomicU64,
     /// When the queue age ends, same unit.
     pub queue_until: AtomicU64,
+    /// Until when the slot is watched, whoever is in it. The keeper's own notation: see [`super::keeper`].
+    pub watch: AtomicU64,
     /// Cumulative output permission of the accepted call, and how much of it is spent.
     pub output_limit: AtomicU64,
     /// Spent output permission; never given back.
@@ -365,6 +367,7 @@ impl<K> Default for Operation<K> {
             client: AtomicU32::new(0),
             deadline: AtomicU64::new(0),
             queue_until: AtomicU64::new(0),
+            watch: AtomicU64::new(0),
             output_limit: AtomicU64::new(0),
             output_spent: AtomicU64::new(0),
             stream_input: AtomicU64::new(0),

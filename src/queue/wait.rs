@@ -1,7 +1,8 @@
 //! Waiting, for a grant and for anything else that an operation's stop must reach.
 //!
 //! [`Watch`] is the one way to park on behalf of an operation: it registers the waker in one of the operation's park
-//! cells, makes sure that a stop of the session finds the operation, and arms a timer only while it is really parked.
+//! cells, makes sure that a stop of the session finds the operation, and has its deadline served by the keeper. Where
+//! there is none it arms a timer, only while it is really parked.
 use super::floor::{Floor, Tenure};
 use super::operation::{Cause, Operation, State, Step};
 use crate::account::charge;
@@ -23,7 +24,8 @@ pub const LOOK_EVERY: Duration = Duration::from_millis(10);
 const CELLS: usize = 4;
 
 pin_project! {
-    /// A waiter's registration with its operation: park cell, stop, timer.
+    /// A waiter's registration with its operation: park cell, stop, deadline. The timer is there without a keeper, for a
+    /// session that must be looked at, and for who finds no park cell.
     ///
     /// It must be told to [`leave`](Watch::leave) before it is dropped while the operation lives on; a watch that is
     /// forgotten keeps its park cell until the operation ends, and costs nothing else.
@@ -78,10 +80,18 @@ impl Watch {
             None if still(State(lease.word().load())) => true,
             None => return Poll::Ready(Seen::Changed),
         };
+        // Parking was a step on the word, so this look is enough.
+        let served = floor.keeper.watch(lease, until);
         loop {
             let probe = lease.pin().probe();
             if probe == Some(true) {
                 return Poll::Ready(Seen::Stopped(Cause::Probe));
+            }
+            if served && !look && probe.is_none() {
+                if this.sleep.is_some() {
+                    this.sleep.set(None);
+                }
+                return if floor.passed(until) { Poll::Ready(Seen::Due) } else { Poll::Pending };
             }
             let deadline = floor.deadline(until).instant();
             let now = floor.clock.now();
@@ -174,6 +184,8 @@ pub fn poll_grant<K: Tenure>(
             }
             Step::Granted => {
                 watch.leave(lease);
+                // What is granted and not started in time goes back; nobody needs to poll for that.
+                floor.keeper.watch(lease, lease.deadline.load(order::COUNT));
                 return Poll::Ready(Ok(()));
             }
             Step::Free | Step::Started => {

@@ -1,22 +1,33 @@
-//! The one control task of a registry: it closes what has rested long enough, frees what nothing keeps, and gives memory of
-//! a burst back to the system. It sleeps until there is something to do; on an idle node it does nothing at all.
+//! The one control task of a registry: it keeps the deadlines of all operations, closes what has rested long enough, frees
+//! what nothing keeps, and gives memory of a burst back to the system. It sleeps until there is something to do; on an idle
+//! node it does nothing at all. All its instants are the node clock's.
 //!
 //! | what | wakes it | how often |
 //! | --- | --- | --- |
+//! | deadlines (`queue::keeper`) | the earliest instant that any operation is watched until | once per instant |
 //! | idle connections | the instant at which the first of them will have rested long enough | once per instant |
 //! | replaced epochs | a replacement, the end of a connection of theirs | at once, then at growing intervals while something keeps them |
 //! | blocks of a burst | the first admission since it last looked | every second while there is something to give back, at growing intervals while calls live |
 use super::registry::Registry;
 use crate::foreign::Panics;
+use crate::queue::due::Due;
+use crate::queue::floor::OPERATIONS;
+use crate::queue::keeper::NEVER;
 use crate::sync::atomic::{AtomicBool, AtomicU64};
 use crate::sync::order;
+use crate::time::Clock;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 use tokio::time::{Instant, timeout_at};
 
-const NEVER: u64 = u64::MAX;
+/// Deadlines served in one step; others may run in between.
+const EXPIRE: usize = 64;
 /// Connections destroyed in one step; others may run in between.
 const STEP: usize = 64;
 /// Blocks given back to the system in one step, per size class.
@@ -117,7 +128,9 @@ pub(super) fn spawn(handle: &Handle, registry: Arc<Registry>) {
 }
 
 async fn run(mut watchdog: Watchdog) {
+    watchdog.registry.ground().floor.keeper.begin();
     serve(&watchdog.registry).await;
+    // Everything was stopped by the retirement, so nobody waits for a deadline any more.
     watchdog.registry.drain().await;
     // What the last burst left behind; nothing is admitted any more.
     while purge(&watchdog.registry) {
@@ -140,6 +153,8 @@ impl Drop for Watchdog {
             registry.events.failed.store(true, order::PUBLISH);
             panics.run(|| registry.retire());
         }
+        let floor = &registry.ground().floor;
+        panics.run(|| floor.keeper.withdraw(floor));
         registry.events.owners.store(0, order::PUBLISH);
         registry.ground().floor.ended.notify_waiters();
         panics.resume();
@@ -149,7 +164,9 @@ impl Drop for Watchdog {
 /// Until the registry is retired.
 async fn serve(registry: &Registry) {
     let events = &registry.events;
-    let clock = registry.ground().floor.clock;
+    let floor = &registry.ground().floor;
+    let (clock, keeper) = (floor.clock, &floor.keeper);
+    let mut due = Due::new(OPERATIONS);
     let mut sweep = Rhythm::new(SWEEP_AFTER, Duration::MAX);
     let mut blocks = Rhythm::new(PURGE_AFTER, PURGE_MOST);
     loop {
@@ -157,16 +174,17 @@ async fn serve(registry: &Registry) {
             return;
         }
         let next = events.next.load(order::OBSERVE);
-        let due = (next != NEVER).then(|| Instant::from_std(clock.at_nanos(next)));
-        let woken = events.wake.notified();
-        match [due, sweep.at, blocks.at].into_iter().flatten().min() {
-            None => woken.await,
-            // The time is as good a reason to look as a wake.
-            Some(until) => drop(timeout_at(until, woken).await),
-        }
+        let until = next.min(keeper.planned()).min(sweep.at).min(blocks.at);
+        sleep(&clock, until, [events.wake.notified(), keeper.called()]).await;
         #[cfg(test)]
         events.looks.fetch_add(1, order::COUNT);
         let now = clock.nanos_since_base(clock.now());
+        if keeper.planned() <= now {
+            registry.contain(keeper.serve(floor, &mut due, now, EXPIRE));
+            if keeper.planned() <= now {
+                tokio::task::yield_now().await;
+            }
+        }
         let called = events.next.load(order::OBSERVE) <= now;
         if called {
             events.next.swap(NEVER, order::STEP);
@@ -177,19 +195,37 @@ async fn serve(registry: &Registry) {
                 }
             }
         }
-        if called || sweep.is_due() {
+        if called || sweep.at <= now {
             let kept = registry.sweep();
-            sweep.plan(kept > 0, called);
+            sweep.plan(now, kept > 0, called);
         }
-        if blocks.is_due() {
+        if blocks.at <= now {
             let worked = events.worked.swap(false, order::STEP);
             let more = purge(registry);
             // Whoever was admitted before that swap and did not see it is counted now, or is gone with the next look.
-            let alive = registry.ground().floor.node.snapshot().owners > 0;
-            blocks.plan(more || worked || alive, more || worked);
-        } else if blocks.at.is_none() && events.worked.load(order::OBSERVE) {
-            blocks.plan(true, true);
+            let alive = floor.node.snapshot().owners > 0;
+            blocks.plan(now, more || worked || alive, more || worked);
+            if blocks.at == NEVER {
+                // Nothing lives, so nothing has a deadline: an idle node plans no look.
+                registry.contain(keeper.tidy(floor, &mut due, now));
+            }
+        } else if blocks.at == NEVER && events.worked.load(order::OBSERVE) {
+            blocks.plan(now, true, true);
         }
+    }
+}
+
+/// Until the instant has come or somebody calls; one is as good a reason to look as the other.
+async fn sleep(clock: &Clock, until: u64, [first, second]: [Notified<'_>; 2]) {
+    let (mut first, mut second) = (pin!(first), pin!(second));
+    let called = poll_fn(|cx| {
+        let ready = first.as_mut().poll(cx).is_ready() | second.as_mut().poll(cx).is_ready();
+        if ready { Poll::Ready(()) } else { Poll::Pending }
+    });
+    if until == NEVER {
+        called.await;
+    } else {
+        drop(timeout_at(Instant::from_std(clock.at_nanos(until)), called).await);
     }
 }
 
@@ -198,21 +234,21 @@ struct Rhythm {
     first: Duration,
     most: Duration,
     interval: Duration,
-    at: Option<Instant>,
+    /// Nanoseconds since the node's base; [`NEVER`]: not at all.
+    at: u64,
 }
 
 impl Rhythm {
     fn new(first: Duration, most: Duration) -> Self {
-        Rhythm { first, most, interval: first, at: None }
-    }
-    fn is_due(&self) -> bool {
-        self.at.is_some_and(|at| at <= Instant::now())
+        Rhythm { first, most, interval: first, at: NEVER }
     }
     /// After a look: whether another is needed, and whether something happened.
-    fn plan(&mut self, again: bool, anew: bool) {
+    fn plan(&mut self, now: u64, again: bool, anew: bool) {
         self.interval =
             if anew { self.first } else { self.interval.checked_mul(2).unwrap_or(self.most).min(self.most) };
-        self.at = if again { Instant::now().checked_add(self.interval) } else { None };
+        // A time may saturate: what lies centuries ahead never comes.
+        let interval = u64::try_from(self.interval.as_nanos()).unwrap_or(NEVER);
+        self.at = if again { now.saturating_add(interval) } else { NEVER };
     }
 }
 

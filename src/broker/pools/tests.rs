@@ -214,6 +214,7 @@ async fn an_idle_node_plans_no_look() {
     // The looks after the burst are over; from here on there is no timer at all: the next one is the test's own.
     tokio::time::sleep(Duration::from_secs(60)).await;
     let looks = client.core.registry().events.looks();
+    assert_eq!(client.core.registry().ground().floor.keeper.planned(), u64::MAX, "a deadline of the past");
     tokio::time::sleep(Duration::from_secs(3600)).await;
     assert_eq!(client.core.registry().events.looks(), looks);
     drop((session, client));

@@ -10,6 +10,7 @@ mod deadlines;
 mod epochs;
 mod fairness;
 mod idle;
+mod keeper;
 mod loopback;
 mod lowering;
 mod panics;

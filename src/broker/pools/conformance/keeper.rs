@@ -1,0 +1,186 @@
+//! Deadlines that the control task serves: no timer per wait, and grants that are not started go back.
+use super::poll::poll_once;
+use super::support::*;
+use std::future::{Future, pending};
+use std::pin::pin;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use tokio::time::Instant;
+
+fn one_running() -> PoolLimits {
+    PoolLimits {
+        running: 1,
+        running_per_tenant: 1,
+        running_per_provider: 1,
+        queue_age: Duration::from_secs(2),
+        ..PoolLimits::default()
+    }
+}
+
+/// Served at the instant, never before it; tokio's timers count whole milliseconds.
+#[track_caller]
+fn assert_at(begun: Instant, wanted: Duration) {
+    let after = begun.elapsed();
+    assert!(after >= wanted && after <= wanted + ms(2), "after {after:?} instead of {wanted:?}");
+}
+
+/// pools.52, pools.53: a grant that is neither polled nor started goes back at its deadline, and the next in line has it;
+/// whether it was got at once or from the line.
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_is_not_started_goes_back_at_its_deadline() {
+    let node = Node::paused(one_running());
+    let orders = node.install("orders", 1, 0);
+    let client = node.client::<Nothing>(&orders);
+    let session = node.session(&node.plan("alpha", &orders));
+    tokio::task::yield_now().await;
+
+    let begun = Instant::now();
+    let ready = node.pools.admit_now_until(&client, &session, within(Duration::from_secs(1))).expect("room");
+    let next = node.pools.admit(&client, &session).expect("room").wait().await.expect("it is taken back");
+    assert_at(begun, Duration::from_secs(1));
+    assert_kind(ready.dispatch(SEND, Cost::new()), Kind::Deadline(Which::Operation));
+    assert_eq!((node.counts().running_requests, node.counts().pending_requests), (1, 0));
+
+    // From the line: granted to a future that nobody polls again.
+    let begun = Instant::now();
+    let until = within(Duration::from_secs(1));
+    let mut forgotten = Box::pin(node.pools.admit_until(&client, &session, until).expect("room").wait());
+    assert!(poll_once(forgotten.as_mut()).is_pending());
+    let mut behind = Box::pin(node.pools.admit(&client, &session).expect("room").wait());
+    assert!(poll_once(behind.as_mut()).is_pending());
+    drop(next);
+    assert!(poll_once(behind.as_mut()).is_pending(), "it was granted to the one in front");
+    let call = behind.await.expect("it is taken back").dispatch(SEND, Cost::new()).expect("allowed");
+    assert_at(begun, Duration::from_secs(1));
+    let Poll::Ready(late) = poll_once(forgotten.as_mut()) else { panic!("its deadline has passed") };
+    assert_kind(late, Kind::Deadline(Which::Operation));
+    drop((call, forgotten, session));
+    node.assert_clean_end().await;
+}
+
+/// pools.51: thirty waits, each with a deadline of its own, end each at its own instant.
+#[tokio::test(start_paused = true)]
+async fn every_wait_ends_at_its_own_instant() {
+    let node = Node::paused(one_running());
+    let orders = node.install("orders", 1, 0);
+    let client = node.client::<Nothing>(&orders);
+    let session = node.session(&node.plan("alpha", &orders));
+    let running = node.call(&client, &session);
+    tokio::task::yield_now().await;
+    let mut waits = Vec::new();
+    for number in 0..30_u64 {
+        // In no order: 17 and 30 have no common divisor.
+        let after = ms(100 + number * 17 % 30 * 50);
+        let begun = Instant::now();
+        let wait = node.pools.admit_until(&client, &session, within(after)).expect("room").wait();
+        waits.push(tokio::spawn(async move {
+            assert_kind(wait.await, Kind::Deadline(Which::Operation));
+            assert_at(begun, after);
+        }));
+        tokio::time::sleep(ms(3)).await;
+    }
+    for wait in waits {
+        wait.await.expect("it asserts nothing wrong");
+    }
+    assert_eq!((node.counts().running_requests, node.counts().pending_requests), (1, 0));
+    drop((running, session));
+    node.assert_clean_end().await;
+}
+
+/// pools.52: a slot that is watched for who was in it before serves who is in it now at its own instant: not earlier, and
+/// not later either.
+#[tokio::test(start_paused = true)]
+async fn a_deadline_of_the_past_ends_nobody_else() {
+    let node = Node::paused(one_running());
+    let orders = node.install("orders", 1, 0);
+    let client = node.client::<Nothing>(&orders);
+    let session = node.session(&node.plan("alpha", &orders));
+    tokio::task::yield_now().await;
+    for (first, second) in [(ms(300), ms(900)), (ms(900), ms(300))] {
+        let call = |after| {
+            let ready = node.pools.admit_now_until(&client, &session, within(after)).expect("room");
+            ready.dispatch(SEND, Cost::new()).expect("allowed")
+        };
+        let before = call(first);
+        assert!(poll_once(pin!(before.io().wait_for(pending::<()>()))).is_pending());
+        drop(before);
+        let (begun, now) = (Instant::now(), call(second));
+        let error = now.io().wait_for(pending::<()>()).await.expect_err("it never comes");
+        assert_eq!(error.kind(), Kind::Deadline(Which::Operation));
+        assert_at(begun, second);
+    }
+    drop(session);
+    node.assert_clean_end().await;
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+/// A wait arms no timer: one on a thread without any executor, where tokio's timers panic, ends in time too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_wait_needs_no_timer_of_its_executor() {
+    let node = Node::new(one_running());
+    let orders = node.install("orders", 1, 0);
+    let client = node.client::<Nothing>(&orders);
+    let session = node.session(&node.plan("alpha", &orders));
+    let ground = client.core.registry().ground();
+    until("the control task runs", || ground.floor.keeper.is_there()).await;
+    let begun = std::time::Instant::now();
+    let ready = node.pools.admit_now_until(&client, &session, within(ms(60))).expect("room");
+    let call = ready.dispatch(SEND, Cost::new()).expect("allowed");
+    let admission = node.pools.admit_until(&client, &session, within(ms(30))).expect("room");
+    let waits = std::thread::spawn(move || {
+        assert_kind(block_on(admission.wait()), Kind::Deadline(Which::Operation));
+        assert!(begun.elapsed() >= ms(30));
+        let error = block_on(call.io().wait_for(pending::<()>())).expect_err("it never comes");
+        assert_eq!(error.kind(), Kind::Deadline(Which::Operation));
+        assert!(begun.elapsed() >= ms(60));
+    });
+    let joined = tokio::task::spawn_blocking(move || waits.join()).await.expect("it does not panic");
+    joined.expect("it asserts nothing wrong");
+    drop(session);
+    node.assert_clean_end().await;
+}
+
+/// When the control task is lost, its runtime with it, nobody is left waiting for a deadline that nobody serves.
+#[test]
+fn nobody_waits_for_a_lost_keeper() {
+    let runtime = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let (control, other) = (runtime().expect("a runtime"), runtime().expect("a runtime"));
+    let node = control.block_on(async { Node::new(one_running()) });
+    let orders = node.install("orders", 1, 0);
+    let client = node.client::<Nothing>(&orders);
+    let session = node.session(&node.plan("alpha", &orders));
+    let keeper = &client.core.registry().ground().floor.keeper;
+    control.block_on(until("the control task runs", || keeper.is_there()));
+    let call = node.call(&client, &session);
+    let waits = node.pools.admit(&client, &session).expect("room").wait();
+    let started = other.spawn(async move { call.io().wait_for(pending::<()>()).await });
+    let queued = other.spawn(async move { waits.await.map(drop) });
+    other.block_on(until("both wait", || keeper.planned() < u64::MAX && node.counts().pending_requests == 1));
+    control.shutdown_timeout(Duration::from_secs(5));
+    assert!(!keeper.is_there());
+    let kind = Kind::Retired(What::Io);
+    let error = other.block_on(started).expect("it does not panic").expect_err("it was stopped");
+    assert_eq!((error.kind(), error.effect()), (kind, Effect::Uncertain));
+    assert_kind(other.block_on(queued).expect("it does not panic"), kind);
+    drop(session);
+    let left = node.counts();
+    assert!(left.is_idle() && left.control_failed && !left.is_clean(), "{left:?}");
+}
