@@ -188,6 +188,51 @@ impl<T> std::ops::Deref for Line<T> {
     }
 }
 
+/// A number that is only looked at: it decides nothing and is no meeting point, so loom need not see it.
+#[cfg_attr(not(loom), derive(bytemuck::Zeroable))]
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub struct Counter(std::sync::atomic::AtomicU64);
+
+impl Counter {
+    /// Counts `more`.
+    #[inline]
+    pub fn add(&self, more: u64) {
+        self.0.fetch_add(more, order::COUNT);
+    }
+
+    /// The number.
+    #[inline]
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(order::COUNT)
+    }
+
+    /// Counts one, for whoever is the only one to write here: no step, a load and a store.
+    #[inline]
+    pub fn add_alone(&self) {
+        self.0.store(self.get() + 1, order::COUNT);
+    }
+}
+
+/// The number of the calling thread, given to it when it first asks: threads that ask one after another have neighbouring
+/// numbers. For spreading [`Counter`]s, not for telling threads apart. Allocates nothing.
+#[inline]
+#[must_use]
+pub fn thread_number() -> usize {
+    use std::cell::Cell;
+    thread_local! {
+        static NUMBER: Cell<usize> = const { Cell::new(usize::MAX) };
+    }
+    static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+    NUMBER.with(|number| {
+        if number.get() == usize::MAX {
+            number.set(NEXT.fetch_add(1, order::COUNT));
+        }
+        number.get()
+    })
+}
+
 /// What a compare-and-swap loop does after it lost a race: spin hints, twice as many each time, at most 64.
 ///
 /// Under loom it does nothing: a loop that goes on from the value it lost to ends by itself, and a yield would hide

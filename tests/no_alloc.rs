@@ -11,8 +11,8 @@ use latent_capabilities::broker::pools::{
     ProviderCounts, ProviderPools, ProviderSetup, Resource, TenantCounts,
 };
 use latent_capabilities::broker::{
-    Activation, Broker, BrokerLimits, Budget, Capability, CapabilitySession, Cost, IoLimits, Operation, Plan,
-    PlanSpec, PoolLimits, StreamBudget, Terminal,
+    Activation, Broker, BrokerLimits, Budget, Capability, CapabilitySession, Cost, Dimension, IoLimits,
+    Operation, Plan, PlanSpec, PoolLimits, StreamBudget, Terminal,
 };
 use latent_capabilities::{Clock, Deadline};
 use std::future::Future;
@@ -257,6 +257,18 @@ const SCENARIOS: &[Scenario] = &[
     ("snapshots", |node| {
         let counts = (node.broker.snapshot(), node.io.snapshot(), node.pools.snapshot());
         assert_eq!(counts.2.connections, 1);
+    }),
+    ("figures", |node| {
+        let figures = node.pools.figures();
+        assert!(figures.grants > 0 && figures.operations > figures.grants);
+        assert_eq!(figures.refusals(Dimension::PoolsRunning), 0);
+        assert!(figures.queue_age.count() > 0 && figures.queue_age.quantile(500).is_some());
+    }),
+    ("a refusal", |node| {
+        let session = node.session();
+        let calls = (node.call(&session), node.call(&session));
+        assert!(node.pools.admit_now(&node.client, &session).is_err());
+        drop(calls);
     }),
     ("counts by tenant, by provider, by epoch, by client", |node| {
         let mut tenants: [TenantCounts; 4] = Default::default();

@@ -12,11 +12,13 @@
 //! | [`gauge`] | used and limit in one word: bytes of metadata |
 //! | [`lower`] | limits of several words lowered together, or none of them |
 //! | [`charge`] | an operation's charges over node, tenant and provider together |
+//! | [`figures`] | what is counted only to be looked at: refusals, ages in the line |
 
 pub mod bytes;
 pub mod charge;
 pub mod client;
 pub mod dimension;
+pub mod figures;
 pub mod gauge;
 pub mod jobs;
 pub mod limits;

@@ -83,7 +83,8 @@ impl Broker {
         let _swept;
         let mut control = ground.control();
         _swept = control.sweep(ground);
-        Ok(Plan { core: control.seal(ground, &spec)? })
+        let sealed = control.seal(ground, &spec).map_err(|error| ground.refuse(error));
+        Ok(Plan { core: sealed? })
     }
 
     /// Opens a session under a plan. No lock, no allocation; one step each on the arena's head, the slot's word and the
@@ -111,7 +112,8 @@ impl Broker {
         let _swept;
         let mut control = ground.control();
         _swept = control.sweep(ground);
-        let logical = control.logical(ground, &spec.name, Kind::Direct)?;
+        let logical = control.logical(ground, &spec.name, Kind::Direct);
+        let logical = logical.map_err(|error| ground.refuse(error))?;
         let tag = control.next_tag()?;
         let word = &ground.floor.providers[usize::from(logical.number())];
         // 0 stands for no instance: then nobody else has the name.

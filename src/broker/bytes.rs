@@ -56,7 +56,7 @@ impl<'a> ByteScopes<'a> {
             return Err(Error::invalid(Invalid::EmptyChunk));
         }
         if bytes as u64 > self.io.limits.chunk_bytes {
-            return Err(Error::too_large(Dimension::IoChunkBytes));
+            return Err(self.ground.refuse(Error::too_large(Dimension::IoChunkBytes)));
         }
         Ok(())
     }
@@ -65,13 +65,14 @@ impl<'a> ByteScopes<'a> {
     #[inline]
     pub(crate) fn reserve(&self, side: Side, count: u32, size: Units) -> Result<(), Error> {
         if let Some((number, tenant)) = self.tenant {
-            tenant.reserve(count, size).map_err(|full| Error::full(full, Scope::Tenant(number)))?;
+            let full = |full| self.ground.refuse(Error::full(full, Scope::Tenant(number)));
+            tenant.reserve(count, size).map_err(full)?;
         }
         self.ground.bytes.reserve_window(side, count, size).map_err(|full| {
             if let Some((_, tenant)) = self.tenant {
                 tenant.give(count, size);
             }
-            Error::full(full, Scope::Node)
+            self.ground.refuse(Error::full(full, Scope::Node))
         })
     }
 
@@ -87,7 +88,7 @@ impl<'a> ByteScopes<'a> {
     /// Moves one block from the staged to the result side, in one step of the node's word. Its tenant has it either way.
     #[inline]
     pub(crate) fn retain(&self, size: Units) -> Result<(), Error> {
-        self.ground.bytes.retain(size).map_err(|full| Error::full(full, Scope::Node))
+        self.ground.bytes.retain(size).map_err(|full| self.ground.refuse(Error::full(full, Scope::Node)))
     }
 
     /// Charges declared protocol metadata.
@@ -96,7 +97,7 @@ impl<'a> ByteScopes<'a> {
         if framing == 0 {
             return Ok(());
         }
-        Ok(self.ground.io_metadata.charge(u64::from(framing))?)
+        self.ground.io_metadata.charge(u64::from(framing)).map_err(|full| self.ground.refuse(full.into()))
     }
 
     /// Gives declared protocol metadata back.

@@ -10,6 +10,7 @@ use crate::account::jobs::JobsWord;
 use crate::account::shares::SharesWord;
 use crate::broker::bytes::Blocks;
 use crate::broker::control::{Control, Counts};
+use crate::broker::error::Error;
 use crate::broker::limits::{BROKER_COSTS, BrokerLimits, FixedCost, IoLimits, PoolLimits};
 use crate::broker::session::SessionSlot;
 use crate::broker::slots::{StreamSlot, TransferSlot};
@@ -97,6 +98,16 @@ impl Ground {
                 control: Mutex::new(Control::new()),
             },
         )
+    }
+
+    /// Counts a refusal by its dimension, if it has one, and passes it on. For the doors of the library: an attempt that is
+    /// made again before the caller learns of it is no refusal.
+    #[cold]
+    pub(crate) fn refuse(&self, error: Error) -> Error {
+        if let Some(dimension) = error.dimension() {
+            self.floor.refusals.note(dimension);
+        }
+        error
     }
 
     /// The control state. Poisoning cannot lose anything: every change of it is whole before it is visible.

@@ -126,7 +126,7 @@ pub(crate) fn open(
     });
     match taken {
         Ok(taken) => Ok(CapabilitySession { lease: taken.lease }),
-        Err(_) => Err(Error::full(Dimension::BrokerSessions, Scope::Node)),
+        Err(_) => Err(ground.refuse(Error::full(Dimension::BrokerSessions, Scope::Node))),
     }
 }
 
@@ -196,7 +196,7 @@ impl CapabilitySession {
     /// what the cost declares, or it was revoked; the publication was withdrawn; the provider was replaced; a budget does
     /// not cover the cost; the session has as many calls as it may. Nothing was charged then.
     pub fn dispatch(&self, operation: Operation, cost: Cost) -> Result<ProviderCall, Error> {
-        call::dispatch(&self.lease, operation, &cost)
+        call::dispatch(&self.lease, operation, &cost).map_err(|error| self.lease.shared().refuse(error))
     }
 
     /// Stops the session: refuses whatever comes later, ends every wait of its operations now. Cannot be taken back.
@@ -249,7 +249,7 @@ impl CapabilitySession {
     /// The session is stopped; the size is 0 or above 65,536; the node has no metadata left, or the session has 255
     /// tables.
     pub fn reserve_resource_table(&self, bytes: u32) -> Result<ResourceTableReservation, Error> {
-        table::reserve(&self.lease, bytes)
+        table::reserve(&self.lease, bytes).map_err(|error| self.lease.shared().refuse(error))
     }
 
     /// The number of its tenant, as refusals name it.

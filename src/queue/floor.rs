@@ -6,7 +6,8 @@
 use super::keeper::Keeper;
 use super::line::Line;
 use super::operation::{Cause, Interrupted, Numbers, Operation, State, Step};
-use crate::account::charge::{self, Marks, Refused, Request, Scopes};
+use crate::account::charge::{self, Held, Marks, Refused, Request, Scopes};
+use crate::account::figures::{Ages, Refusals};
 use crate::account::node::{NodeUnits, NodeWord};
 use crate::account::provider::ProviderWord;
 use crate::account::scope::{Blocked, Scope};
@@ -60,6 +61,10 @@ pub struct Floor<K: Tenure> {
     pub clock: Clock,
     /// Told whenever something ends after the node was closed: for whoever waits for the drain.
     pub ended: tokio::sync::Notify,
+    /// What was refused, by dimension.
+    pub refusals: Refusals,
+    /// How long those that were granted in line had stood there.
+    pub ages: Ages,
 }
 
 impl<K: Tenure> Floor<K> {
@@ -74,6 +79,8 @@ impl<K: Tenure> Floor<K> {
             providers: Table::new(PROVIDERS),
             clock,
             ended: tokio::sync::Notify::new(),
+            refusals: Refusals::new(),
+            ages: Ages::new(),
         }
     }
 
@@ -213,6 +220,9 @@ impl<K: Tenure> Occupant for Operation<K> {
         let state = State(ending.bits());
         let request = ending.request();
         let index = ending.index();
+        if state.held() == Held::Staged {
+            ending.ungranted.add_alone();
+        }
         // The slot goes back before its counts, so that whoever reserves an owner finds a slot. If the line still holds
         // it, the owner stays counted until the line lets go.
         let (pin, freed) = ending.finish_telling();

@@ -23,7 +23,7 @@ use crate::account::charge::{Held, Request};
 use crate::mem::arena::{Bits, Lease, Occupant};
 use crate::mem::park::Wakers;
 use crate::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
-use crate::sync::order;
+use crate::sync::{Counter, order};
 
 /// Where an operation stands, and thereby what it has charged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -347,6 +347,8 @@ pub struct Operation<K> {
     pub transfer_issued: AtomicU32,
     /// Variable metadata charged by live owners of this operation is counted by them; this is the call's own.
     pub call_metadata: AtomicU32,
+    /// How many occupants of this slot ended without ever being granted. Written by each one's end, and never reset.
+    pub ungranted: Counter,
     kept_by: core::marker::PhantomData<fn() -> K>,
 }
 
@@ -374,6 +376,7 @@ impl<K> Default for Operation<K> {
             stream_output: AtomicU64::new(0),
             transfer_issued: AtomicU32::new(0),
             call_metadata: AtomicU32::new(0),
+            ungranted: Counter::default(),
             kept_by: core::marker::PhantomData,
         }
     }

@@ -32,6 +32,8 @@ pin_project! {
     #[derive(Debug)]
     pub struct Watch {
         seat: Option<Seat>,
+        // Since when it stands in the line for a grant; nanoseconds since the node's base, 0: it does not.
+        in_line_since: u64,
         #[pin]
         sleep: Option<Sleep>,
     }
@@ -51,7 +53,7 @@ pub enum Seen {
 impl Watch {
     /// A watch that is not registered anywhere.
     pub const fn new() -> Self {
-        Watch { seat: None, sleep: None }
+        Watch { seat: None, in_line_since: 0, sleep: None }
     }
 
     /// Parks until `still` fails, the instant `until` (nanoseconds since the node's base) passes, or the session is
@@ -116,6 +118,24 @@ impl Watch {
         }
     }
 
+    /// It stands in line: since now, if it did not before. Only who really queues reads the clock for it.
+    fn note_in_line<K: Tenure>(self: Pin<&mut Self>, floor: &Floor<K>) {
+        let since = self.project().in_line_since;
+        if *since == 0 {
+            *since = floor.clock.nanos_since_base(floor.clock.now()).max(1);
+        }
+    }
+
+    /// It was granted, and has come for it: how long that took, if it stood in line.
+    fn note_granted<K: Tenure>(self: Pin<&mut Self>, floor: &Floor<K>) {
+        let since = std::mem::take(self.project().in_line_since);
+        if since > 0 {
+            // Instants of one monotonic clock.
+            let now = floor.clock.nanos_since_base(floor.clock.now());
+            floor.ages.note(now.max(since) - since);
+        }
+    }
+
     /// Gives the park cell back and forgets the timer. The watch can be used again.
     pub fn leave<K: Tenure>(self: Pin<&mut Self>, lease: &Lease<Operation<K>>) {
         let mut this = self.project();
@@ -166,6 +186,7 @@ pub fn poll_grant<K: Tenure>(
                 }
             }
             Step::Queued => {
+                watch.as_mut().note_in_line(floor);
                 let deadline = lease.deadline.load(order::COUNT);
                 let until = deadline.min(lease.queue_until.load(order::COUNT));
                 let seen = watch.as_mut().poll(lease, cx, until, |state| state.step() == Step::Queued);
@@ -183,6 +204,7 @@ pub fn poll_grant<K: Tenure>(
                 }
             }
             Step::Granted => {
+                watch.as_mut().note_granted(floor);
                 watch.leave(lease);
                 // What is granted and not started in time goes back; nobody needs to poll for that.
                 floor.keeper.watch(lease, lease.deadline.load(order::COUNT));

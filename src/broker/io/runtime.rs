@@ -123,7 +123,8 @@ impl IoRuntime {
         // Policy and publication are asked here and again at dispatch.
         PlanCore::of(session.lease()).admits()?;
         let queue_age = self.io().limits.queue_wait;
-        admit(session.lease(), Asked { request: None, until, queue_age, now })
+        let asked = Asked { request: None, until, queue_age, now };
+        admit(session.lease(), asked).map_err(|error| self.handle.anchor.shared().refuse(error))
     }
 
     /// What is held now. Counters are read one after another: an observation, not a decision.

@@ -34,7 +34,8 @@ pub(super) fn open(lease: &OperationLease, depth: usize) -> Result<(IoStreamWrit
     if depth == 0 || depth > scopes.io().limits.stream_chunks as usize {
         return Err(Error::invalid(Invalid::Depth));
     }
-    scopes.ground().shares.reserve(Share::Stream).map_err(|full| Error::full(full, Scope::Node))?;
+    let ground = scopes.ground();
+    ground.shares.reserve(Share::Stream).map_err(|full| ground.refuse(Error::full(full, Scope::Node)))?;
     let Ok(writer) = Nest::take(lease.duplicate(), |ground: &Ground| &ground.streams) else {
         crate::broken::accounting("a stream was charged but no stream slot is free");
     };
@@ -111,7 +112,8 @@ impl IoStreamWriter {
         let limit = io(self.operation()).limits.stream_bytes;
         if buffer.len() as u64 > limit - self.accepted {
             self.end(Terminal::TooLarge);
-            return Err(Error::too_large(Dimension::IoStreamBytes));
+            let large = Error::too_large(Dimension::IoStreamBytes);
+            return Err(self.operation().shared().refuse(large));
         }
         buffer.retain().inspect_err(|error| {
             self.gap = true;

@@ -47,14 +47,15 @@ pub(super) fn open(lease: &OperationLease, options: TransferOptions) -> Result<I
     if options.chunk_bytes == 0 {
         return Err(Error::invalid(Invalid::EmptyChunk));
     }
+    let ground = lease.shared();
     if u64::from(options.chunk_bytes) > limits.chunk_bytes {
-        return Err(Error::too_large(Dimension::IoChunkBytes));
+        return Err(ground.refuse(Error::too_large(Dimension::IoChunkBytes)));
     }
     if options.outstanding == 0 || options.outstanding > limits.stream_chunks {
         return Err(Error::invalid(Invalid::Depth));
     }
     if budgets.iter().any(|&budget| budget > limits.stream_bytes) {
-        return Err(Error::too_large(Dimension::IoStreamBytes));
+        return Err(ground.refuse(Error::too_large(Dimension::IoStreamBytes)));
     }
     let issued = &lease.transfer_issued;
     if issued.compare_exchange(0, 1, order::STEP, order::LOST).is_err() {
@@ -66,8 +67,9 @@ pub(super) fn open(lease: &OperationLease, options: TransferOptions) -> Result<I
 
 fn make(lease: &OperationLease, options: TransferOptions, budgets: [u64; 2]) -> Result<IoTransfer, Error> {
     let scopes = ByteScopes::of(lease);
-    let shares = &scopes.ground().shares;
-    shares.reserve(Share::Stream).map_err(|full| Error::full(full, Scope::Node))?;
+    let ground = scopes.ground();
+    let shares = &ground.shares;
+    shares.reserve(Share::Stream).map_err(|full| ground.refuse(Error::full(full, Scope::Node)))?;
     let size = Units::of_block(Blocks::rounded(options.chunk_bytes as usize));
     // A direction without a budget carries nothing and costs nothing.
     let places = budgets.map(|budget| if budget == 0 { 0 } else { options.outstanding });
@@ -135,8 +137,9 @@ impl IoTransfer {
         if places == 0 {
             return Err(Error::denied(Denied::NoStreamBudget));
         }
-        let lease = window::take(&self.lease, direction, places)
-            .map_err(|_| Error::full(Dimension::IoStreamChunks, Scope::Session))?;
+        let lease = window::take(&self.lease, direction, places).map_err(|_| {
+            self.lease.shared().refuse(Error::full(Dimension::IoStreamChunks, Scope::Session))
+        })?;
         Ok(Held::new(lease, direction, capacity))
     }
 

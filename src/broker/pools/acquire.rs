@@ -67,9 +67,9 @@ impl<T: Resource> Future for Acquire<'_, T> {
             return Poll::Pending;
         }
         let result = ready!(self.as_mut().advance(cx));
-        *self.project().finished = true;
+        *self.as_mut().project().finished = true;
         coop.made_progress();
-        Poll::Ready(result)
+        Poll::Ready(result.map_err(|error| self.client.core.ground().refuse(error)))
     }
 }
 

@@ -81,7 +81,9 @@ impl PoolReady {
     /// Not bound, revoked, withdrawn, retired; a budget that does not cover the cost; stopped; deadline. The request is
     /// given back; nothing was sent.
     pub fn dispatch(self, operation: Operation, cost: Cost) -> Result<PoolCall, Error> {
-        let accepted = authorize(self.inner.session(), operation, &cost)?;
+        let session = self.inner.session();
+        let accepted =
+            authorize(session, operation, &cost).map_err(|error| session.shared().refuse(error))?;
         self.inner.start_accepted(accepted).map(|io| PoolCall { io })
     }
     /// Starts with a call that the same session was given.

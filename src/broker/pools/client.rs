@@ -396,8 +396,8 @@ impl<T: Resource> ProviderClient<T> {
             acquire::serve(&*self.core);
             asked = self.core.word.reserve_dial(now_ms, Heed::Marks);
         }
-        asked.map_err(|dial| self.core.refused(dial, now_ms))?;
-        self.dial(call)
+        let dial = asked.map_err(|dial| self.core.refused(dial, now_ms)).and_then(|()| self.dial(call));
+        dial.map_err(|error| self.core.ground().refuse(error))
     }
     /// The right to dial and the client's unit are taken; the rest follows or they go back.
     pub(super) fn dial(&self, call: &PoolCall) -> Result<ConnectionReservation<T>, Error> {

@@ -237,7 +237,7 @@ impl<T: Resource> ClientCore<T> {
         if self.is_retired() {
             return Err(Error::retired(What::Epoch));
         }
-        let full = |dimension| Error::full(dimension, Scope::Node);
+        let full = |dimension| self.ground().refuse(Error::full(dimension, Scope::Node));
         self.ground().shares.reserve(Share::Idle).map_err(full)
     }
 }

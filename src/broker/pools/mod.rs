@@ -37,6 +37,7 @@ mod connection;
 mod control;
 mod counts;
 mod epoch;
+mod figures;
 mod install;
 mod lower;
 #[allow(clippy::module_inception, reason = "the file is about the type of this name")]
@@ -56,6 +57,7 @@ pub use client::{ProviderClient, Resource};
 pub use connection::{ConnectionReservation, Exchange, PooledConnection};
 pub use counts::{ClientCounts, EpochCounts, Listing, Name, ProviderCounts, RequestCounts, TenantCounts};
 pub use epoch::{Epoch, InstalledProvider, OriginSlot, ProviderSetup};
+pub use figures::{PoolFigures, QueueAges};
 pub use lower::{LowerError, Obstacle, Standing};
 pub use pools::ProviderPools;
 pub use snapshot::PoolSnapshot;

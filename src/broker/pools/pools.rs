@@ -4,6 +4,7 @@ use super::client::{ProviderClient, Resource};
 use super::control;
 use super::counts::{ClientCounts, EpochCounts, Listing, ProviderCounts, TenantCounts};
 use super::epoch::{Epoch, InstalledProvider, OriginSlot, ProviderSetup};
+use super::figures::PoolFigures;
 use super::lower::LowerError;
 use super::registry::Registry;
 use super::snapshot::PoolSnapshot;
@@ -116,7 +117,8 @@ impl ProviderPools {
     /// Another epoch is installed than expected, or the new number does not advance it; no room; the name is bad; the
     /// registry is retired. The installed configuration stays as it is.
     pub fn install(&self, setup: ProviderSetup, expected: Epoch) -> Result<InstalledProvider, Error> {
-        self.registry().install(setup, expected)
+        let registry = self.registry();
+        registry.install(setup, expected).map_err(|error| registry.ground().refuse(error))
     }
 
     /// Takes a provider out of service: nothing is admitted or started on it any more; what was accepted finishes.
@@ -149,7 +151,8 @@ impl ProviderPools {
         provider: &InstalledProvider,
         origin: OriginSlot,
     ) -> Result<ProviderClient<T>, Error> {
-        self.owner.registry.client(provider, origin)
+        let registry = &self.owner.registry;
+        registry.client(provider, origin).map_err(|error| registry.ground().refuse(error))
     }
 
     /// Admits a request of the session to the client's provider: it may stage input now and wait for its turn.
@@ -227,7 +230,8 @@ impl ProviderPools {
             lease,
             request,
             Asked { request: Some(request), until, queue_age: registry.queue_age(), now },
-        )?;
+        )
+        .map_err(|error| registry.ground().refuse(error))?;
         // The charge was a step on the node's word. Whoever closed admission before it is seen here.
         registry.check_open()?;
         front.lease().client.store(client.core.number, order::COUNT);
@@ -239,6 +243,12 @@ impl ProviderPools {
     /// allocation once the calling thread has taken one.
     pub fn snapshot(&self) -> PoolSnapshot {
         self.registry().snapshot()
+    }
+
+    /// What happened since the node was made: admissions, grants, refusals by dimension, how long requests stood in line.
+    /// Control path: it looks at every operation slot. No lock, no allocation.
+    pub fn figures(&self) -> PoolFigures {
+        self.registry().figures()
     }
 
     /// Lists the tenants that have a plan, in the order of their numbers, with what each of them holds.

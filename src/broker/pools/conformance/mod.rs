@@ -9,6 +9,7 @@ mod counts;
 mod deadlines;
 mod epochs;
 mod fairness;
+mod figures;
 mod idle;
 mod keeper;
 mod loopback;
