@@ -100,6 +100,9 @@ impl Feed {
     }
 }
 
+/// Frames without data that are skipped in one step. A body may have any number of them.
+const EMPTY_FRAMES: usize = 16;
+
 /// What a turn of the pump did.
 #[derive(Debug)]
 pub(crate) enum Turn {
@@ -142,6 +145,7 @@ impl<'a, B: Body<Data = Bytes>> Pump<'a, B> {
 
     /// One step; call again after the connection was polled while it says [`Turn::Handed`].
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Result<Turn, HttpErrorKind> {
+        let mut empty = 0;
         loop {
             if self.done {
                 return Ok(Turn::Done);
@@ -161,6 +165,12 @@ impl<'a, B: Body<Data = Bytes>> Pump<'a, B> {
                 self.feed.put(Bytes::from_owner(chunk));
                 return Ok(self.handed(last));
             }
+            if empty == EMPTY_FRAMES {
+                // Others have their turn; then it goes on.
+                cx.waker().wake_by_ref();
+                return Ok(Turn::Waiting);
+            }
+            empty += 1;
             match self.body.as_mut().poll_frame(cx) {
                 Poll::Pending => return Ok(Turn::Waiting),
                 Poll::Ready(Some(Err(_))) => return Err(HttpErrorKind::RequestBody),

@@ -98,6 +98,7 @@ async fn s03_a_dropped_dial_leaves_the_client_usable_after_its_pause() {
     origin.done().await;
 }
 
+/// Cases S01, S51.
 #[tokio::test]
 async fn dropped_at_every_poll() {
     let mut finished = false;

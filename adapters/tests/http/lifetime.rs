@@ -35,6 +35,7 @@ async fn echo() -> Origin {
     .await
 }
 
+/// Case S40.
 #[tokio::test]
 async fn a_rotation_uses_the_new_secret_and_closes_the_old_connections() {
     let origin = echo().await;

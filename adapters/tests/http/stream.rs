@@ -12,7 +12,7 @@ use http::{HeaderMap, Method};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Empty};
 use latent_adapters::http::{HttpCredential, HttpErrorKind, HttpRequest, RequestFault};
-use latent_capabilities::broker::Effect;
+use latent_capabilities::broker::{Effect, Kind};
 use tokio::sync::mpsc;
 
 use crate::support::origin::Origin;
@@ -115,6 +115,7 @@ async fn a_call_future_is_send() {
     send(&world.provider.send(&session, HttpRequest::get("/"), b""));
 }
 
+/// Case S53.
 #[tokio::test]
 async fn a_reader_that_stops_stops_the_origin_and_costs_a_window() {
     let (told, mut pushed) = mpsc::channel(1);
@@ -245,6 +246,72 @@ async fn a_known_length_is_kept() {
     let session = world.patient();
     assert_eq!(world.provider.open(&session, request, body).await.expect("an answer").status, 200);
     drop(session);
+    world.assert_quiet();
+    origin.done().await;
+}
+
+/// A body of frames without bytes: so many, then one letter, then as many again. `None` of them never ends.
+struct Hollow {
+    before: Option<usize>,
+    after: usize,
+    said: bool,
+}
+
+impl Body for Hollow {
+    type Data = Bytes;
+    type Error = &'static str;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let this = &mut *self;
+        let frame = match (&mut this.before, this.said) {
+            (None, _) => Bytes::new(),
+            (Some(left @ 1..), false) => {
+                *left -= 1;
+                Bytes::new()
+            }
+            (Some(_), false) => {
+                this.said = true;
+                Bytes::from_static(b"x")
+            }
+            (Some(_), true) if this.after > 0 => {
+                this.after -= 1;
+                Bytes::new()
+            }
+            (Some(_), true) => return Poll::Ready(None),
+        };
+        Poll::Ready(Some(Ok(Frame::data(frame))))
+    }
+}
+
+/// Frames without bytes are skipped, a few at a time: a body of nothing else does not keep its call from ending.
+#[tokio::test]
+async fn s50_frames_without_bytes_are_skipped_in_bounded_steps() {
+    let origin = Origin::play(|mut peer, accepted| async move {
+        peer.head().await.expect("a request");
+        if accepted == 0 {
+            assert_eq!(peer.body(11).await, b"1\r\nx\r\n0\r\n\r\n");
+            peer.answer("ok").await;
+            peer.head().await.expect("another request");
+        }
+        peer.closed().await;
+    })
+    .await;
+    let world = World::plain(origin.address);
+    let session = world.patient();
+    let body = Hollow { before: Some(1_000), after: 1_000, said: false };
+    let answer = in_time(world.provider.open(&session, post(), body)).await.expect("an answer");
+    assert_eq!(read(answer).await.expect("a body").0, 200);
+    let short = world.session(Duration::from_millis(200));
+    let endless = Hollow { before: None, after: 0, said: false };
+    let error = kind(in_time(world.provider.open(&short, post(), endless)).await);
+    assert!(
+        matches!(error, HttpErrorKind::Library(error) if matches!(error.kind(), Kind::Deadline(_))),
+        "{error:?}"
+    );
+    drop((session, short));
     world.assert_quiet();
     origin.done().await;
 }

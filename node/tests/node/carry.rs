@@ -96,6 +96,7 @@ fn connections_are_used_again_on_both_sides() {
     node.settle();
 }
 
+/// Case S60.
 #[test]
 fn a_client_that_has_finished_sending_still_gets_its_answer() {
     let origin = Origin::start();

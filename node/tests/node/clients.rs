@@ -25,6 +25,7 @@ fn a_client_that_vanishes_in_mid_download_stops_the_origin() {
     wait_until("the origin is let go", || origin.open() == 0);
 }
 
+/// Case S53.
 #[test]
 fn a_client_that_stalls_holds_a_window_and_no_more() {
     let origin = Origin::start();
@@ -81,6 +82,7 @@ fn clients_that_vanish_while_they_wait_or_send_hold_nothing() {
     node.settle();
 }
 
+/// Case S59.
 #[test]
 fn silent_connections_do_not_keep_a_node_from_stopping() {
     let origin = Origin::start();

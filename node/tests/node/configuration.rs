@@ -24,6 +24,7 @@ fn run(command: &str, content: &str) -> (Option<i32>, String, String) {
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
+/// Case S24.
 #[test]
 fn check_explains_every_limit_with_its_source() {
     let (code, said, log) = run("check", &format!("limits.io.running = 32\n{GOOD}"));

@@ -21,6 +21,7 @@ fn every_kind() -> Vec<Kind> {
     kinds
 }
 
+/// Case S23: each reason has a stable word of its own.
 #[test]
 fn codes_are_kebab_words_and_kinds_have_their_own() {
     let mut codes = std::collections::HashMap::new();

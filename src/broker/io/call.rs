@@ -40,9 +40,9 @@ impl IoCall {
     /// Refuses to go on after a stop or the deadline. Reads the coarse clock: at most one tick late, never early.
     ///
     /// # Errors
-    /// The first cause that stopped the operation.
+    /// The first cause that stopped the operation; its effect is uncertain, as whoever asks has been at work.
     pub fn checkpoint(&self) -> Result<(), Error> {
-        check(self.lease())
+        check(self.lease()).map_err(Error::after_start)
     }
     /// The instant at which everything of this call ends: the tightest of session, operation and policy.
     pub fn deadline(&self) -> Deadline {

@@ -205,6 +205,7 @@ async fn a_replaced_epoch_is_freed_with_its_last_holder() {
 }
 
 /// After the looks that follow a burst, the control task sleeps until something happens.
+/// Case S32: nothing is kept warm, so nothing is made anew at rest.
 #[tokio::test(start_paused = true)]
 async fn an_idle_node_plans_no_look() {
     let node = Node::new();

@@ -3,6 +3,7 @@ use super::support::*;
 
 /// io.47, io.48: the charge is the block, whatever is used of it. io.53: a full result side destroys the input. io.45: a
 /// size above a chunk is refused, and so is metadata that does not fit, with nothing charged.
+/// Case S25: what never fits is `TooLarge`, what does not fit now is `Full`.
 #[tokio::test(start_paused = true)]
 async fn charges_count_capacity_and_a_refused_retain_leaves_nothing_4() {
     let node = Node::with(IoLimits { chunk_bytes: 32, result_bytes: 512, ..IoLimits::default() });
@@ -205,4 +206,64 @@ fn owners_of_bytes_go_anywhere() {
     goes_anywhere::<IoBuffer>();
     goes_anywhere::<IoTransferChunk>();
     assert_eq!((size_of::<IoBuffer>(), size_of::<IoTransferChunk>()), (16, 16));
+}
+
+/// io.45, io.54, io.55: whatever sizes somebody asks for, what is charged stays below the limits and what is refused
+/// charges nothing (S49).
+#[tokio::test(start_paused = true)]
+async fn s49_no_size_that_is_asked_for_takes_more_than_the_limits() {
+    let limits =
+        IoLimits { staged_bytes: 64 * 512, metadata_bytes: 512 * 1024, buffers: 48, owners: 64, ..small() };
+    let limits = IoLimits { running: 16, queued: 16, streams: 8, ..limits };
+    let node = Node::with(limits);
+    let session = node.session();
+    let call = node.bulk_call(&session, 1 << 20);
+    let transfer =
+        call.transfer(TransferOptions { chunk_bytes: 4096, outstanding: 1 }).expect("the call has a budget");
+    let edges = [0, 1, 511, 512, 513, 4095, 4096, 4097, u64::from(u32::MAX), u64::MAX / 2, u64::MAX];
+    let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut any = |below: u64| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed % below
+    };
+    let (mut held, mut granted, mut refusals) = (Vec::new(), 0, 0);
+    for round in 0..20_000 {
+        let size = if round % 3 == 0 { any(8192) } else { edges[any(edges.len() as u64) as usize] };
+        let framing = if round % 5 == 0 { any(1 << 20) as u32 } else { (size as u32) >> (any(32) as u32) };
+        let size = size as usize;
+        let before = node.io.snapshot();
+        match call.buffer(size, framing) {
+            Ok(mut buffer) => {
+                assert!((1..=4096).contains(&size));
+                assert!(buffer.spare_mut(any(u64::MAX) as usize).expect("it is staged").len() <= size);
+                let taken = any(8192) as usize;
+                assert_eq!(buffer.advance_written(taken).is_ok(), taken <= size);
+                let (taken, written) = (any(8192) as usize, buffer.len());
+                assert_eq!(buffer.consume(taken).is_ok(), taken <= written);
+                held.push(buffer);
+                granted += 1;
+            }
+            Err(_) => {
+                assert_eq!(node.io.snapshot(), before, "a refusal charges nothing");
+                refusals += 1;
+            }
+        }
+        if let Ok(buffer) = transfer.output_buffer(size) {
+            assert!((1..=4096).contains(&size));
+            drop(buffer);
+        }
+        let now = node.io.snapshot();
+        assert!(
+            now.staged_bytes <= 64 * 512 && now.buffers <= 48 && now.metadata_bytes <= 512 * 1024,
+            "{now:?}"
+        );
+        if held.len() > any(40) as usize {
+            drop(held.swap_remove(any(held.len() as u64) as usize));
+        }
+    }
+    assert!(granted > 1_000 && refusals > 1_000, "{granted} granted, {refusals} refused");
+    drop((held, transfer, call, session));
+    node.assert_zero();
 }

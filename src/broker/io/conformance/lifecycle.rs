@@ -39,6 +39,7 @@ async fn phases_go_from_queued_to_retired_10() {
 }
 
 /// io.27: a result that comes with the stop is not handed out. io.28: a stop wakes the wait.
+/// Case S51.
 #[tokio::test(start_paused = true)]
 async fn a_stop_wins_over_a_result_that_comes_with_it() {
     let node = Node::new();
@@ -209,5 +210,85 @@ async fn a_job_is_waited_for_until_the_deadline() {
     let waited = call.job_waiter().wait(std::future::pending::<()>()).await;
     assert!(matches!(refused(waited), Kind::Deadline(_)));
     drop((call, session));
+    node.assert_zero();
+}
+
+/// io.34: a waiter and a grant that were given up are cleaning while their input lives. io.35: what the operation does
+/// inside changes nothing of its session, which is open all the time.
+#[tokio::test(start_paused = true)]
+async fn an_interrupted_owner_is_cleaning_while_its_input_lives() {
+    let node = Node::with(IoLimits { running: 1, ..small() });
+    let session = node.session();
+    let observer = session.observer();
+    for granted in [false, true] {
+        let running = (!granted).then(|| node.call(&session));
+        let admission = node.io.admit(&session).expect("there is room");
+        let handle = admission.stop_handle();
+        let input = admission.input(1, 0).expect("there is room");
+        let mut wait = Box::pin(admission.wait());
+        let polled = poll_once(wait.as_mut());
+        assert_eq!(handle.phase(), if granted { Phase::Ready } else { Phase::Queued });
+        drop((polled, wait));
+        assert_eq!(handle.phase(), Phase::Cleaning);
+        drop(running);
+        assert_eq!((observer.live_calls(), node.io.snapshot().running), (1, 0));
+        drop(input);
+        assert_eq!((handle.phase(), observer.live_calls()), (Phase::Retired, 0));
+    }
+    let call = node.call(&session);
+    {
+        let mut wait = pin!(call.wait_for(std::future::pending::<()>()));
+        assert!(poll_once(wait.as_mut()).is_pending());
+        assert_eq!(call.phase(), Phase::WaitingProvider);
+        session.check().expect("the session goes on");
+        assert!(!observer.is_closed());
+    }
+    drop((call, session));
+    assert!(observer.is_closed());
+    node.assert_zero();
+}
+
+/// io.4: what is only described holds nothing: a provider, a plan and a session that does nothing.
+#[tokio::test(start_paused = true)]
+async fn a_dormant_plan_holds_nothing() {
+    let node = Node::new();
+    node.assert_zero();
+    assert_eq!(node.io.snapshot().metadata_bytes, 0);
+    let session = node.session();
+    assert_eq!(session.observer().live_calls(), 0);
+    drop(session.dispatch(TEST.operation(0), Cost::new()).expect("allowed"));
+    node.assert_zero();
+    drop(session);
+    assert!(node.broker.snapshot().is_clean());
+}
+
+/// io.31: a stop says of a started call that its effect is uncertain, whoever asks and however it was stopped; of one that
+/// had not started it says that nothing was sent. Neither undoes anything, and no answer invites to try again.
+#[tokio::test(start_paused = true)]
+async fn a_stop_after_the_start_is_uncertain_and_no_reason_to_try_again() {
+    use crate::broker::error::{Effect, Retry};
+    let node = Node::new();
+    let session = node.session_until(in_ms(1_000));
+    let waiting = node.io.admit(&session).expect("there is room");
+    waiting.stop_handle().stop();
+    let error = waiting.wait().await.expect_err("it was stopped");
+    assert_eq!((error.effect(), error.retry()), (Effect::NotSent, Retry::Renewed));
+    for how in 0..2 {
+        let call = node.call(&session);
+        match how {
+            0 => call.stop_handle().stop(),
+            _ => tokio::time::advance(Duration::from_millis(1_001)).await,
+        }
+        let answers = [
+            call.checkpoint().expect_err("it is over"),
+            call.wait_for(async {}).await.expect_err("it is over"),
+            call.job_waiter().wait(async {}).await.expect_err("it is over"),
+        ];
+        for error in answers {
+            assert_eq!(error.effect(), Effect::Uncertain, "{error}");
+            assert!(!matches!(error.retry(), Retry::Released | Retry::After(_)), "{error}");
+        }
+    }
+    drop(session);
     node.assert_zero();
 }

@@ -204,6 +204,7 @@ async fn a_dropped_writer_leaves_uncertainty_7() {
 }
 
 /// io.67: closing the reader destroys what is queued, wakes the writer, and fails its writes.
+/// Case S52.
 #[tokio::test(start_paused = true)]
 async fn a_closed_reader_fails_the_writer_7() {
     let node = Node::new();
@@ -403,5 +404,45 @@ async fn two_threads_pass_chunks_in_order() {
         assert_eq!(read.await.expect("the reader does not panic"), 2_000);
     }
     drop((call, session));
+    node.assert_zero();
+}
+
+/// io.54, io.57: a writer of eight times the ring. Without a reader it suspends with one chunk besides and ends at the
+/// deadline; with a late one it goes through; nobody else notices (S48).
+#[tokio::test(start_paused = true)]
+async fn s48_a_writer_ahead_of_its_reader_suspends_and_harms_nobody() {
+    let node = Node::new();
+    let (session, other) = (node.session_until(in_ms(1_000)), node.session());
+    for late in [true, false] {
+        let call = node.call(&session);
+        let (mut writer, mut reader) = call.stream(2).expect("there is room");
+        let writes = async {
+            for number in 0..16_u8 {
+                writer.write(filled(&call, &[number])).await?;
+            }
+            Ok::<Terminal, Error>(writer.finish(Terminal::Eof))
+        };
+        let reads = async {
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            let now = node.io.snapshot();
+            assert_eq!((now.buffers, now.result_bytes), (3, 3 * BLOCK), "the ring, and the chunk that waits");
+            drop(filled(&node.call(&other), b"goes on").retain().expect("there is room"));
+            let mut numbers = Vec::new();
+            while late && let Some(chunk) = reader.read().await.expect("the stream is whole") {
+                numbers.extend_from_slice(chunk.bytes());
+            }
+            numbers
+        };
+        let (written, numbers) = tokio::join!(writes, reads);
+        if late {
+            assert_eq!(written.expect("it went through"), Terminal::Eof);
+            assert_eq!(numbers, (0..16).collect::<Vec<_>>());
+        } else {
+            assert_eq!(refused(written), Kind::Ended(Terminal::DeadlineExceeded));
+            assert_eq!(ended(&mut reader), Terminal::DeadlineExceeded);
+        }
+        drop((reader, call));
+    }
+    drop((session, other));
     node.assert_zero();
 }

@@ -204,3 +204,44 @@ async fn a_wait_ends_at_the_operation_deadline_9() {
     drop((running, session));
     assert_eq!(node.io.snapshot().running, 0);
 }
+
+/// io.22, io.75: whatever time somebody asks for, there is a deadline or a refusal, and never a panic.
+#[tokio::test(start_paused = true)]
+async fn s47_no_length_of_time_panics() {
+    let node = Node::new();
+    let session = node.session();
+    let seconds = (0..64).flat_map(|bit| [(1_u64 << bit) - 1, 1 << bit, u64::MAX - (1 << bit)]);
+    let (mut made, mut refusals) = (0, 0);
+    for seconds in seconds.chain([u64::MAX]) {
+        for nanos in [0, 1, 999_999, 1_000_000, 999_999_999] {
+            let time = Duration::new(seconds, nanos);
+            let Ok(until) = Deadline::after(time) else {
+                refusals += 1;
+                continue;
+            };
+            made += 1;
+            match node.io.admit_until(&session, until) {
+                Ok(admission) => assert!(time <= Duration::from_secs(60) && admission.deadline() == until),
+                Err(error) if time < Duration::from_millis(1) => {
+                    assert!(matches!(error.kind(), Kind::Deadline(_)), "{time:?}: {error}");
+                }
+                Err(error) => assert_eq!(error.kind(), Kind::Denied(Denied::WidenedDeadline), "{time:?}"),
+            }
+            // A session that ends in a million years is a session, and its calls end with their policy.
+            let policy = Policy::new().wall_time(time);
+            let spec =
+                PlanSpec::new("other", "publication").bind_with(&TEST, &node._provider.reference(), policy);
+            if let Ok(plan) = node.broker.seal(spec)
+                && let Ok(session) = node.broker.open(&plan, Activation::until(until))
+            {
+                assert!(
+                    session.dispatch(TEST.operation(0), Cost::new()).is_ok() || time.is_zero(),
+                    "{time:?}"
+                );
+            }
+        }
+    }
+    assert!(made > 300 && refusals > 300, "{made} made, {refusals} refused");
+    drop(session);
+    node.assert_zero();
+}

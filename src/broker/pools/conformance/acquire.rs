@@ -117,6 +117,7 @@ async fn a_destroyed_connection_gives_the_first_in_line_the_turn_to_dial() {
 }
 
 /// When a dial fails, everyone in line learns of the pause at once (pools.63, pools.64).
+/// Cases S23, S29.
 #[tokio::test]
 async fn a_failed_dial_refuses_everyone_in_line() {
     let scene = Scene::new(one_connection());
@@ -305,6 +306,7 @@ async fn calls_with_four_wakers_each_are_answered() {
 }
 
 /// Threads come, leave and park at the same client: nobody is forgotten, nothing is lost.
+/// Case S04.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn nobody_is_forgotten_at_a_busy_client() {
     let limits = PoolLimits {

@@ -5,7 +5,8 @@ fn short_pauses() -> PoolLimits {
     PoolLimits { initial_backoff: ms(20), maximum_backoff: ms(40), ..PoolLimits::default() }
 }
 
-/// pools.61, pools.62, pools.64: one dial at a time; 32 more attempts during it change nothing.
+/// pools.61, pools.62, pools.64: one dial at a time; 32 more attempts during it change nothing. Behaviour (60) too: they are
+/// refused at once.
 #[tokio::test]
 async fn there_is_one_dial_per_client_22() {
     let node = Node::new(PoolLimits { connections_per_client: 2, ..PoolLimits::default() });
@@ -179,4 +180,59 @@ impl Resource for Numbered {
     fn is_reusable(&mut self) -> bool {
         true
     }
+}
+
+/// A connection that looks at the registry's counts while it is destroyed.
+#[derive(Debug)]
+struct Witness {
+    pools: ProviderPools,
+    seen: Arc<std::sync::Mutex<Vec<[u64; 2]>>>,
+}
+
+impl Resource for Witness {
+    fn is_reusable(&mut self) -> bool {
+        true
+    }
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        let now = self.pools.snapshot();
+        self.seen.lock().expect("no panic").push([now.connections, now.running_requests]);
+    }
+}
+
+/// pools.66: the resource is destroyed before its charge is given back, and before the request it belongs to. pools.67: in
+/// use, and while it is dialled, a connection keeps its request though the call is gone.
+#[tokio::test]
+async fn a_connection_is_destroyed_before_its_charge() {
+    let node = Node::new(PoolLimits { idle_connections: 1, ..PoolLimits::default() });
+    let orders = node.install("orders", 1, 0);
+    let client = node.client::<Witness>(&orders);
+    let session = node.session(&node.plan("alpha", &orders));
+    let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let witness = || Witness { pools: node.pools.clone(), seen: seen.clone() };
+    let told = || std::mem::take(&mut *seen.lock().expect("no panic"));
+
+    drop(node.dialled(&client, &session, witness()));
+    assert_eq!((told(), node.counts().connections), (vec![[1, 1]], 0));
+    node.parked(&client, &session, witness());
+    let refused = node.dialled(&client, &session, witness()).park(Exchange::complete());
+    assert_full(refused, Dimension::PoolsIdleConnections, Scope::Node);
+    assert_eq!((told(), node.counts().connections), (vec![[2, 1]], 1));
+    client.close_idle();
+    assert_eq!((told(), node.counts().connections), (vec![[1, 0]], 0));
+
+    let call = node.call(&client, &session);
+    let stop = call.io().stop_handle();
+    let dial = client.reserve_connection(&call).expect("room");
+    drop(call);
+    assert_eq!((node.counts().connecting_connections, node.counts().running_requests), (1, 1));
+    let made = dial.connected(witness()).expect("nobody stopped it");
+    assert_eq!((node.counts().active_connections, node.counts().running_requests), (1, 1));
+    stop.stop();
+    assert_kind(made.park(Exchange::complete()), Kind::Stopped(StopCause::Caller));
+    assert_eq!((told(), node.counts().connections), (vec![[1, 1]], 0));
+    drop(session);
+    node.assert_idle();
 }

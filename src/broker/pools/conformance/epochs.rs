@@ -228,6 +228,7 @@ async fn a_client_is_found_by_epoch_and_slot_21() {
 }
 
 /// pools.53, pools.55: policy is asked again after the wait, and the refusal leaves the session as it was.
+/// Behaviour (34) too: a grant whose session is gone starts nothing.
 #[tokio::test]
 async fn a_revocation_while_queued_refuses_the_start_33() {
     let node =
@@ -283,6 +284,7 @@ async fn bookkeeping_is_waited_for_26() {
 }
 
 /// pools.16, pools.42: rotations under load, as a node does them: who was refused for the old epoch asks the new one.
+/// Case S40.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rotations_under_load_lose_no_request() {
     let node = Arc::new(Node::new(PoolLimits {

@@ -205,6 +205,7 @@ async fn a_cancelled_waiter_with_staged_input_keeps_its_place_23() {
 }
 
 /// pools.53, pools.58, pools.59: what a call delivered goes on holding its running units after the call is gone.
+/// Case S13, behaviour (73).
 #[tokio::test]
 async fn a_delayed_consumer_keeps_the_running_unit() {
     let node = Node::new(one_running());

@@ -123,6 +123,7 @@ async fn an_ended_socket_and_stray_bytes_are_not_handed_out() {
 }
 
 /// pools.29, pools.30: under load no more sockets exist than the limits allow, counted at the origin.
+/// Cases S06, S26: as many dials as there are sockets, and no more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sockets_never_exceed_the_limit_under_load() {
     let limits = PoolLimits { connections_per_client: 3, ..PoolLimits::default() };

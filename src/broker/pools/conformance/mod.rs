@@ -4,6 +4,7 @@
 //! end of a test's name is the behaviour in the list that the tests follow. [`support`] makes a node; every test ends with
 //! the node holding nothing.
 mod acquire;
+mod cases;
 mod connections;
 mod counts;
 mod deadlines;
@@ -12,6 +13,7 @@ mod fairness;
 mod figures;
 mod idle;
 mod keeper;
+mod limits;
 mod loopback;
 mod lowering;
 mod panics;

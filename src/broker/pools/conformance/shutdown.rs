@@ -4,6 +4,7 @@ use std::time::Instant;
 
 /// pools.81, pools.82, pools.85: at the deadline the report says what is left, by kind; with the last owner it is clean, and
 /// whoever waits is told by the event itself.
+/// Case S57.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shutdown_reports_what_is_left_and_ends_with_the_last_owner() {
     let node = Arc::new(Node::new(PoolLimits::default()));
@@ -53,6 +54,7 @@ async fn a_shutdown_reports_what_is_left_and_ends_with_the_last_owner() {
 }
 
 /// How soon a shutdown is told, without another task on the machine's mind: on the thread that ends the last owner.
+/// Cases S08, S57.
 #[tokio::test]
 async fn a_shutdown_is_told_by_the_event_itself() {
     let mut best = Duration::MAX;
@@ -241,6 +243,7 @@ async fn dropping_the_last_handle_drains_by_itself() {
 
 /// Retirements and rotations on several threads at once, with admissions and parks between them: when any of them has
 /// returned, nothing is admitted and nothing rests.
+/// Behaviour (43).
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn a_retirement_that_returned_is_over_in_every_race() {
     for round in 0..40 {

@@ -9,6 +9,7 @@ fn next(seed: &mut u64) -> u64 {
     *seed
 }
 
+/// Case S02: ten thousand requests, about half of them dropped somewhere.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn no_waiter_is_forgotten_while_others_come_leave_and_cancel() {
     let limits = PoolLimits {
@@ -40,7 +41,7 @@ async fn no_waiter_is_forgotten_while_others_come_leave_and_cancel() {
         let (served, refused) = (served.clone(), refused.clone());
         tasks.push(tokio::spawn(async move {
             let mut seed = 0x9e37_79b9_7f4a_7c15 ^ (worker + 1);
-            for _ in 0..400 {
+            for _ in 0..420 {
                 let session = node.session(&plan);
                 let admission = match node.pools.admit(&client, &session) {
                     Ok(admission) => admission,

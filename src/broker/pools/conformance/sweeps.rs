@@ -64,6 +64,7 @@ impl Scene {
 }
 
 /// pools.60, pools.63: at every poll.
+/// Case S01, behaviour (41): all units there are, of each kind one, can be had again after each drop.
 #[tokio::test(start_paused = true)]
 async fn a_request_may_be_dropped_at_every_poll() {
     let scene = Scene::new(IoLimits::default(), tight());
@@ -159,6 +160,7 @@ async fn a_wait_for_a_connection_may_be_dropped_at_every_poll() {
 }
 
 /// Each limit that a request meets, at zero room in turn: the refusal names it, and nothing is held.
+/// Case S08: what the dimensions before it took goes back.
 #[tokio::test(start_paused = true)]
 async fn each_reservation_of_a_request_may_be_refused() {
     let roomy = PoolLimits { initial_backoff: ms(1), maximum_backoff: ms(1), ..PoolLimits::default() };
