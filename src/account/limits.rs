@@ -173,6 +173,12 @@ macro_rules! define_limits {
             pub fn validate_prepaid(&self, costs: &[FixedCost]) -> Result<(), LimitsError> {
                 rules::check(Group::$group, &|dimension| self.get(dimension), costs)
             }
+
+            /// What all slots cost together in metadata: prepaid, so what is left of the metadata limit is for
+            /// everything else. Of limits that [`validate_prepaid`](Self::validate_prepaid) has accepted.
+            pub(crate) fn prepaid(&self, costs: &[FixedCost]) -> u64 {
+                costs.iter().map(|cost| self.get(cost.dimension).unwrap_or(0) * cost.bytes).sum()
+            }
         }
     )+};
 }

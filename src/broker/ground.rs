@@ -11,7 +11,7 @@ use crate::account::shares::SharesWord;
 use crate::broker::bytes::Blocks;
 use crate::broker::control::{Control, Counts};
 use crate::broker::error::Error;
-use crate::broker::limits::{BROKER_COSTS, BrokerLimits, FixedCost, IoLimits, PoolLimits};
+use crate::broker::limits::{BROKER_COSTS, BrokerLimits, IoLimits, PoolLimits};
 use crate::broker::session::SessionSlot;
 use crate::broker::slots::{StreamSlot, TransferSlot};
 use crate::mem::arena::{Anchor, Lease, Nest, Root};
@@ -75,9 +75,8 @@ impl Ground {
     /// Lays the ground. Reserves address space for the absolute ceilings; commits a few pages. The limits are valid, and
     /// what all slots cost is within the metadata limit.
     pub(crate) fn lay(limits: BrokerLimits, clock: Clock) -> GroundAnchor {
-        let prepaid = |cost: &FixedCost| limits.get(cost.dimension).unwrap_or(0) * cost.bytes;
-        let prepaid: u64 = BROKER_COSTS.iter().map(prepaid).sum();
-        let broker_metadata = Gauge::new(Dimension::BrokerMetadataBytes, limits.metadata_bytes - prepaid);
+        let beyond = limits.metadata_bytes - limits.prepaid(BROKER_COSTS);
+        let broker_metadata = Gauge::new(Dimension::BrokerMetadataBytes, beyond);
         Root::new(
             SESSIONS,
             Ground {

@@ -69,7 +69,7 @@ impl IoRuntime {
         ground.floor.node.open_io(limits.owners, limits.queued, limits.running);
         ground.bytes.open(limits.staged_bytes, limits.result_bytes, limits.buffers);
         ground.shares.open_streams(limits.streams);
-        ground.io_metadata.raise(limits.metadata_bytes);
+        ground.io_metadata.raise(limits.metadata_bytes - limits.prepaid(IO_COSTS));
         ground.control().open_tenant_bytes(ground, limits.bytes_per_tenant());
         Ok(IoRuntime { handle: Arc::new(Handle { anchor, _broker: broker.clone() }) })
     }

@@ -113,8 +113,11 @@ impl Obstacle {
         let nearest = if value > highest { highest } else { lowest };
         Obstacle::at_node(dimension, value, nearest, Standing::Contradiction(rule))
     }
-    fn of_word(unchanged: Unchanged<'_>) -> Obstacle {
+    /// `prepaid`: what all slots of the new limits cost in metadata.
+    fn of_word(unchanged: Unchanged<'_>, prepaid: u64) -> Obstacle {
         let Change { scope, dimension, limit, .. } = unchanged.change;
+        // Of metadata the word counts what is not prepaid; what was asked for is all of it.
+        let beside = if dimension == Dimension::PoolsMetadataBytes { prepaid } else { 0 };
         let (found, why) = match unchanged.why {
             NotLowered::InUse { used, .. } => (used, Standing::InUse),
             NotLowered::Raised { limit, .. } => (limit, Standing::Raised),
@@ -122,7 +125,7 @@ impl Obstacle {
                 crate::broken::accounting("a limit was to be lowered where it is not counted")
             }
         };
-        Obstacle { dimension, scope, asked: limit, found, why }
+        Obstacle { dimension, scope, asked: limit + beside, found: found + beside, why }
     }
 }
 
@@ -192,6 +195,11 @@ impl Asked {
         }
     }
 
+    /// What all slots cost in metadata then. Values that no rule has accepted yet may be absurd, and cost as much.
+    fn prepaid(&self) -> u64 {
+        self.next.prepaid(POOL_COSTS)
+    }
+
     /// What is counted in words: of the node, of every tenant, provider and client that there is.
     fn in_words<'a>(&self, ground: &'a Ground, control: &Control, books: &'a Books) -> Vec<Change<'a>> {
         use Dimension::*;
@@ -207,7 +215,6 @@ impl Asked {
         add(&*floor.node, Scope::Node, &[PoolsPending, PoolsRunning]);
         add(&*ground.shares, Scope::Node, &[PoolsConnections, PoolsIdleConnections]);
         add(&*ground.jobs, Scope::Node, &[PoolsWorkers, PoolsCleanupJobs]);
-        add(&ground.pool_metadata, Scope::Node, &[PoolsMetadataBytes]);
         for tenant in control.tenant_numbers() {
             let word = &*floor.tenants[usize::from(tenant)];
             add(word, Scope::Tenant(tenant), &[PoolsRequestsPerTenant, PoolsRunningPerTenant]);
@@ -218,6 +225,13 @@ impl Asked {
         }
         for listed in &books.clients {
             add(listed.client.word(), Scope::Client(listed.slot), &[PoolsConnectionsPerClient]);
+        }
+        // What is not prepaid. If fewer slots are prepaid now, there may be more of it than before: the word stays.
+        let (dimension, metadata) = (PoolsMetadataBytes, &ground.pool_metadata);
+        if let Some(limit) = self.lower(dimension).and_then(|limit| limit.checked_sub(self.prepaid()))
+            && limit < metadata.limit()
+        {
+            changes.push(Change { word: metadata, scope: Scope::Node, dimension, limit });
         }
         changes
     }
@@ -276,12 +290,12 @@ impl Registry {
         asked.in_books(&books, self.clients.load(order::OBSERVE), &mut obstacles);
         let changes = asked.in_words(ground, &control, &books);
         if !obstacles.is_empty() {
-            obstacles.extend(look(&changes).into_iter().map(Obstacle::of_word));
+            obstacles.extend(look(&changes).into_iter().map(|at| Obstacle::of_word(at, asked.prepaid())));
             return (Err(LowerError::Refused(obstacles)), None);
         }
         let touched = books.clients.iter().map(|listed| listed.client.clone()).collect();
         if let Err(unchanged) = lower_all(&changes) {
-            let obstacles = unchanged.into_iter().map(Obstacle::of_word).collect();
+            let obstacles = unchanged.into_iter().map(|at| Obstacle::of_word(at, asked.prepaid())).collect();
             return (Err(LowerError::Refused(obstacles)), Some(touched));
         }
         control.request_limits = Some(RequestLimits::of(&asked.next));

@@ -70,7 +70,7 @@ impl ProviderPools {
         ground.floor.node.open_pools(limits.pending, limits.running);
         ground.shares.open_connections(limits.connections, limits.idle_connections);
         ground.jobs.open(limits.workers, limits.cleanup_jobs, limits.connections);
-        ground.pool_metadata.raise(limits.metadata_bytes);
+        ground.pool_metadata.raise(limits.metadata_bytes - limits.prepaid(POOL_COSTS));
         ground.control().open_requests(ground, RequestLimits::of(&limits));
         let registry = Arc::new(Registry::new(anchor, io.clone(), limits));
         control::spawn(&handle, registry.clone());

@@ -58,3 +58,19 @@ async fn a_snapshot_counts_each_owner() {
     node.assert_zero();
     assert_eq!(node.io.snapshot().metadata_bytes, 0);
 }
+
+/// io.45, io.71, io.77: the metadata limit holds what all slots are prepaid for and what is declared, together.
+#[tokio::test(start_paused = true)]
+async fn the_metadata_limit_is_of_all_metadata() {
+    let prepaid = small().prepaid(crate::broker::IO_COSTS);
+    let node = Node::with(IoLimits { metadata_bytes: prepaid + 1_000, ..small() });
+    let session = node.session();
+    let call = node.call(&session);
+    assert_eq!(full(call.buffer(1, 1_001)), Dimension::IoMetadataBytes);
+    let framed = call.buffer(1, 999).expect("there is room");
+    assert_eq!(full(call.reserve_scratch(1, 2)), Dimension::IoMetadataBytes);
+    let scratch = call.reserve_scratch(1, 1).expect("exactly the rest");
+    assert!(node.io.snapshot().metadata_bytes <= prepaid + 1_000);
+    drop((framed, scratch, call, session));
+    node.assert_zero();
+}

@@ -66,3 +66,38 @@ async fn zero_and_huge_limits_are_refused_for_each_kind() {
     let pools = make(PoolLimits::default()).expect("the broker has no registry yet");
     assert_eq!(pools.limits(), PoolLimits::default());
 }
+
+/// pools.38, pools.46: the metadata limit holds what all slots are prepaid for and everything else together.
+#[tokio::test]
+async fn the_metadata_limit_is_of_all_metadata() {
+    let prepaid = PoolLimits::default().prepaid(crate::broker::POOL_COSTS);
+    let room = 64 * KIB;
+    let limits = PoolLimits { metadata_bytes: prepaid + room, configurations: 32, ..PoolLimits::default() };
+    let node = Node::new(limits);
+    // Whatever an epoch costs beside its private bytes, it is a little.
+    let setup =
+        |name: &str, bytes: u64| ProviderSetup::new(name, "authority").credentials(vec![7; bytes as usize]);
+    let all = node.pools.install(setup("all", room), Epoch::NONE);
+    assert_full(all, Dimension::PoolsMetadataBytes, Scope::Node);
+    let most = node.pools.install(setup("most", room - 100), Epoch::NONE).expect("there is room");
+    assert!(node.counts().metadata_bytes <= room);
+    assert_full(
+        node.pools.install(setup("one-more", 100), Epoch::NONE),
+        Dimension::PoolsMetadataBytes,
+        Scope::Node,
+    );
+    let client = node.pools.client::<Nothing>(&most, OriginSlot::new(0));
+    assert_full(client, Dimension::PoolsMetadataBytes, Scope::Node);
+    // Fewer slots are prepaid for, so more could be charged; a limit is not raised all the same.
+    let fewer = PoolLimits { connections: 64, metadata_bytes: prepaid + room - 1, ..limits };
+    node.pools.lower_limits(fewer).expect("it is not in use");
+    assert_full(
+        node.pools.install(setup("one-more", 100), Epoch::NONE),
+        Dimension::PoolsMetadataBytes,
+        Scope::Node,
+    );
+    node.pools.retire_provider(&most).expect("current");
+    drop(most);
+    until("its metadata comes back", || node.counts().metadata_bytes == 0).await;
+    node.assert_clean_end().await;
+}

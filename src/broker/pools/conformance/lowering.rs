@@ -156,9 +156,12 @@ async fn everything_that_stands_in_the_way_is_named_22() {
             rule(PoolsRunningPerProvider, 8, 2, node.pools.limits(), &[(PoolsRunning, 2)]),
         ],
     );
-    let error = node.lower(PoolsMetadataBytes, metadata - 1).expect_err("so much is charged");
-    let found = used(PoolsMetadataBytes, Scope::Node, metadata - 1, metadata);
-    assert!(error.obstacles().contains(&found), "beside the rule that slots are prepaid: {error}");
+    // Metadata: what all slots are prepaid for, and what is charged beside it.
+    let needed = node.pools.limits().prepaid(crate::broker::POOL_COSTS) + metadata;
+    assert_refused(
+        node.lower(PoolsMetadataBytes, needed - 1),
+        &[used(PoolsMetadataBytes, Scope::Node, needed - 1, needed)],
+    );
     assert_eq!(node.pools.limits(), before.1);
     // All the room is there.
     drop((connections, calls));
@@ -281,10 +284,7 @@ async fn nothing_is_raised_again_22() {
             rule(PoolsWorkers, 0, 1, lowered, &changes),
         ],
     );
-    let least: u64 = crate::broker::POOL_COSTS
-        .iter()
-        .map(|cost| cost.bytes * lowered.get(cost.dimension).expect("of pools"))
-        .sum();
+    let least = lowered.prepaid(crate::broker::POOL_COSTS);
     let changes = [(PoolsMetadataBytes, least - 1)];
     assert_refused(node.lower_to(&changes), &[rule(PoolsMetadataBytes, least - 1, least, lowered, &changes)]);
     assert_eq!(node.pools.limits(), lowered);
