@@ -23,6 +23,7 @@
 //! * [`acquire`]: the small line of each client, for a connection or the right to dial.
 //! * [`window`]: the places of a transfer, and those who wait for one.
 //! * [`glance`]: a look at every operation from outside, to count them.
+//! * [`inventory`]: the places of jobs, and who joins whose.
 pub mod operation;
 pub mod floor;
 pub mod select;
@@ -33,6 +34,7 @@ pub mod wait;
 pub mod acquire;
 pub mod window;
 pub mod glance;
+pub mod inventory;
 
 #[cfg(loom)]
 pub mod model;

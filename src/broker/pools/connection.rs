@@ -1,9 +1,10 @@
 //! Connections: reserved before the dial, destroyed before their charge.
 use super::client::{ClientCore, Kept, Resource};
+use super::registry::Registry;
 use crate::account::jobs::Job;
 use crate::account::scope::Scope;
 use crate::account::shares::Share;
-use crate::broker::error::{Error, What};
+use crate::broker::error::{Denied, Error, What};
 use crate::broker::ground::OperationLease;
 use crate::broker::io::check_operation;
 use crate::foreign::Panics;
@@ -120,6 +121,8 @@ struct Parts<T: Resource> {
     place: Place<T>,
     resource: T,
     operation: OperationLease,
+    /// A close of it failed, and it is counted for that.
+    failed: bool,
 }
 
 impl<T: Resource> PooledConnection<T> {
@@ -130,7 +133,7 @@ impl<T: Resource> PooledConnection<T> {
         resource: T,
         operation: OperationLease,
     ) -> Self {
-        PooledConnection { parts: Some(Parts { client, place, resource, operation }) }
+        PooledConnection { parts: Some(Parts { client, place, resource, operation, failed: false }) }
     }
     /// The connection itself.
     pub fn resource(&mut self) -> &mut T {
@@ -139,19 +142,38 @@ impl<T: Resource> PooledConnection<T> {
             None => crate::broken::accounting("a connection was used after its end"),
         }
     }
+    pub(super) fn is_of(&self, registry: &Registry) -> bool {
+        self.parts.as_ref().is_some_and(|parts| std::ptr::eq(&**parts.client.registry(), registry))
+    }
+    /// A close of it failed: it is counted until it is destroyed.
+    pub(super) fn cleanup_failed(&mut self) {
+        let Some(parts) = &mut self.parts else {
+            crate::broken::accounting("a connection was used after its end");
+        };
+        if !std::mem::replace(&mut parts.failed, true)
+            && parts.client.ground().jobs.reserve(Job::FailedCleanup).is_err()
+        {
+            crate::broken::accounting("there are more failed cleanups than connections");
+        }
+    }
     /// Gives the connection to whoever comes next, and lets the operation go.
     ///
     /// # Errors
-    /// The operation was stopped, the epoch is no longer current, or there is no room for an idle connection: then the
-    /// connection is destroyed.
+    /// The operation was stopped, the epoch is no longer current, a close of it failed, or there is no room for an idle
+    /// connection: then the connection is destroyed.
     ///
     /// # Panics
     /// If the destructor of a connection that cannot be parked panics; everything is given back all the same.
     pub fn park(mut self, exchange: Exchange) -> Result<(), Error> {
         let Exchange(()) = exchange;
-        let Some(Parts { client, mut place, resource, operation }) = self.parts.take() else {
+        let Some(parts) = self.parts.take() else {
             crate::broken::accounting("a connection was used after its end");
         };
+        if parts.failed {
+            parts.destroy().resume();
+            return Err(Error::denied(Denied::NotReusable));
+        }
+        let Parts { client, mut place, resource, operation, failed: _ } = parts;
         let allowed = check_operation(&operation).and_then(|()| client.rest());
         if let Err(error) = allowed {
             let panics = destroy(&client, place, resource, Some(operation));
@@ -186,11 +208,22 @@ impl<T: Resource> PooledConnection<T> {
 
 impl<T: Resource> Drop for PooledConnection<T> {
     fn drop(&mut self) {
-        if let Some(Parts { client, place, resource, operation }) = self.parts.take() {
-            let panics = destroy(&client, place, resource, Some(operation));
-            farewell(client);
-            panics.resume();
+        if let Some(parts) = self.parts.take() {
+            parts.destroy().resume();
         }
+    }
+}
+
+impl<T: Resource> Parts<T> {
+    fn destroy(self) -> Panics {
+        let Parts { client, place, resource, operation, failed } = self;
+        let panics = destroy(&client, place, resource, Some(operation));
+        if failed {
+            client.ground().jobs.give(Job::FailedCleanup);
+            client.registry().ended();
+        }
+        farewell(client);
+        panics
     }
 }
 

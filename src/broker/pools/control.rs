@@ -1,12 +1,13 @@
-//! The one control task of a registry: it keeps the deadlines of all operations, closes what has rested long enough, frees
-//! what nothing keeps, and gives memory of a burst back to the system. It sleeps until there is something to do; on an idle
-//! node it does nothing at all. All its instants are the node clock's.
+//! The one control task of a registry: it keeps the deadlines of all operations, closes what has rested long enough, joins
+//! jobs that have ended, frees what nothing keeps, and gives memory of a burst back to the system. It sleeps until there is
+//! something to do; on an idle node it does nothing at all. All its instants are the node clock's.
 //!
 //! | what | wakes it | how often |
 //! | --- | --- | --- |
 //! | deadlines (`queue::keeper`) | the earliest instant that any operation is watched until | once per instant |
 //! | idle connections | the instant at which the first of them will have rested long enough | once per instant |
 //! | replaced epochs | a replacement, the end of a connection of theirs | at once, then at growing intervals while something keeps them |
+//! | jobs that have ended | their end | once per job: it is joined, and its place is free |
 //! | blocks of a burst | the first admission since it last looked | every second while there is something to give back, at growing intervals while calls live |
 use super::registry::Registry;
 use crate::foreign::Panics;
@@ -21,7 +22,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
-use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio::time::{Instant, timeout_at};
@@ -106,6 +106,12 @@ impl Events {
         self.retired.store(true, order::PUBLISH);
         self.wake.notify_one();
     }
+    /// A job has ended and waits to be joined. After it was posted.
+    pub(super) fn job_ended(&self, registry: &Registry) {
+        self.wake.notify_one();
+        // While a retired registry is drained its control task listens there.
+        registry.ended();
+    }
     /// A panic of foreign code was contained.
     pub(super) fn contained(&self) {
         self.panics.fetch_add(1, order::COUNT);
@@ -122,7 +128,8 @@ impl Events {
 }
 
 /// Starts the task. It keeps the registry until the registry is retired and drained, or the runtime ends.
-pub(super) fn spawn(handle: &Handle, registry: Arc<Registry>) {
+pub(super) fn spawn(registry: Arc<Registry>) {
+    let handle = registry.handle.clone();
     // Made before the task: a runtime that is shut down already drops the future without a poll.
     handle.spawn(run(Watchdog { registry, finished: false }));
 }
@@ -155,6 +162,7 @@ impl Drop for Watchdog {
         }
         let floor = &registry.ground().floor;
         panics.run(|| floor.keeper.withdraw(floor));
+        panics.run(|| registry.forsake_jobs());
         registry.events.owners.store(0, order::PUBLISH);
         registry.ground().floor.ended.notify_waiters();
         panics.resume();
@@ -162,7 +170,7 @@ impl Drop for Watchdog {
 }
 
 /// Until the registry is retired.
-async fn serve(registry: &Registry) {
+async fn serve(registry: &Arc<Registry>) {
     let events = &registry.events;
     let floor = &registry.ground().floor;
     let (clock, keeper) = (floor.clock, &floor.keeper);
@@ -178,6 +186,7 @@ async fn serve(registry: &Registry) {
         sleep(&clock, until, [events.wake.notified(), keeper.called()]).await;
         #[cfg(test)]
         events.looks.fetch_add(1, order::COUNT);
+        registry.join_ended().await;
         let now = clock.nanos_since_base(clock.now());
         if keeper.planned() <= now {
             registry.contain(keeper.serve(floor, &mut due, now, EXPIRE));

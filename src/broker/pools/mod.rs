@@ -30,8 +30,11 @@
 //! * P4. Resources, their `is_reusable` and their destructors are foreign: they run when our own steps are done, or between
 //!   steps after which everything is accounted for. On a caller's thread their panic goes on to the caller; on the control
 //!   path, and where a third party's resource is destroyed for somebody's dial, it is contained and counted.
+//! * P5. What a job is charged goes back in the order that `work.rs` lists, on every way on which it can end. Its place is
+//!   free when its task was joined, by the control task; if that was cut off, when the job's own last step is done.
 mod acquire;
 mod admission;
+mod cleanup;
 mod client;
 mod connection;
 mod control;
@@ -39,12 +42,14 @@ mod counts;
 mod epoch;
 mod figures;
 mod install;
+mod job;
 mod lower;
 #[allow(clippy::module_inception, reason = "the file is about the type of this name")]
 mod pools;
 mod registry;
 mod shutdown;
 mod snapshot;
+mod work;
 
 #[cfg(test)]
 mod conformance;
@@ -53,11 +58,13 @@ mod tests;
 
 pub use acquire::{Acquire, Acquired};
 pub use admission::{PoolAdmission, PoolCall, PoolReady, PoolWait};
+pub use cleanup::{CleanupResult, Close};
 pub use client::{ProviderClient, Resource};
 pub use connection::{ConnectionReservation, Exchange, PooledConnection};
 pub use counts::{ClientCounts, EpochCounts, Listing, Name, ProviderCounts, RequestCounts, TenantCounts};
 pub use epoch::{Epoch, InstalledProvider, OriginSlot, ProviderSetup};
 pub use figures::{PoolFigures, QueueAges};
+pub use job::{NotSpawned, ProviderJob};
 pub use lower::{LowerError, Obstacle, Standing};
 pub use pools::ProviderPools;
 pub use snapshot::PoolSnapshot;

@@ -72,12 +72,15 @@ impl ProviderPools {
         ground.jobs.open(limits.workers, limits.cleanup_jobs, limits.connections);
         ground.pool_metadata.raise(limits.metadata_bytes - limits.prepaid(POOL_COSTS));
         ground.control().open_requests(ground, RequestLimits::of(&limits));
-        let registry = Arc::new(Registry::new(anchor, io.clone(), limits));
-        control::spawn(&handle, registry.clone());
+        let registry = Arc::new(Registry::new(anchor, io.clone(), handle, limits));
+        control::spawn(registry.clone());
         Ok(ProviderPools { owner: Arc::new(Owner { registry }) })
     }
 
     fn registry(&self) -> &Registry {
+        &self.owner.registry
+    }
+    pub(super) fn registry_arc(&self) -> &Arc<Registry> {
         &self.owner.registry
     }
 

@@ -3,18 +3,22 @@ use super::client::AnyClient;
 use super::control::Events;
 use super::epoch::{EpochCore, InstalledProvider, OriginSlot, Tally};
 use super::snapshot::PoolSnapshot;
+use super::work::Held;
 use crate::broker::error::{Error, What};
 use crate::broker::ground::{Ground, GroundAnchor};
 use crate::broker::io::IoRuntime;
 use crate::broker::limits::PoolLimits;
-use crate::foreign::Panics;
+use crate::foreign::{Panic, Panics, foreign};
+use crate::queue::inventory::Inventory;
 use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use crate::sync::order;
+use crate::time::Deadline;
 use arc_swap::ArcSwap;
 use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
+use tokio::runtime::Handle;
 
 /// Admits.
 pub(super) const OPEN: u8 = 0;
@@ -91,6 +95,10 @@ pub(crate) struct Registry {
     /// How many clients exist, listed or only kept by others.
     pub(super) clients: AtomicU32,
     books: Mutex<Books>,
+    /// Where jobs run, and the control task.
+    pub(super) handle: Handle,
+    /// The jobs that were submitted and not joined: a place for each worker and each cleanup job.
+    pub(super) jobs: Inventory<Held>,
     pub(super) clients_made: AtomicU32,
     pub(crate) events: Events,
 }
@@ -111,7 +119,7 @@ fn millis(duration: Duration) -> u64 {
 }
 
 impl Registry {
-    pub(super) fn new(anchor: GroundAnchor, io: IoRuntime, limits: PoolLimits) -> Registry {
+    pub(super) fn new(anchor: GroundAnchor, io: IoRuntime, handle: Handle, limits: PoolLimits) -> Registry {
         Registry {
             anchor,
             _io: io,
@@ -124,6 +132,8 @@ impl Registry {
             retained: ArcSwap::from_pointee(Vec::new()),
             clients: AtomicU32::new(0),
             books: Mutex::new(Books::default()),
+            handle,
+            jobs: Inventory::new((limits.workers + limits.cleanup_jobs) as usize),
             clients_made: AtomicU32::new(0),
             events: Events::new(),
         }
@@ -181,7 +191,17 @@ impl Registry {
     pub(super) fn contain(&self, panics: Panics) {
         if panics.any() {
             self.events.contained();
+            discard(|| drop(panics));
         }
+    }
+    /// The same for one.
+    pub(super) fn contain_one(&self, panic: Panic) {
+        self.events.contained();
+        discard(|| drop(panic));
+    }
+    /// Whether the instant has passed, by the exact clock: jobs are no fast path.
+    pub(super) fn has_passed(&self, deadline: Deadline) -> bool {
+        self.ground().floor.clock.passed_exactly(deadline)
     }
     /// One idle connection of the client with most of them is destroyed, so that another origin can be dialled. `false`:
     /// nothing is idle anywhere. Control path: the caller is about to dial.
@@ -269,8 +289,10 @@ impl Registry {
     pub(super) fn snapshot(&self) -> PoolSnapshot {
         let ground = self.ground();
         let node = ground.floor.node.snapshot();
-        let jobs = ground.jobs.snapshot();
+        // Jobs last: after the retirement it takes a connection or a call to begin one, so what is seen to be gone here
+        // begins none that is not seen below.
         let shares = ground.shares.snapshot();
+        let jobs = ground.jobs.snapshot();
         let retained = self.retained.load();
         let is_current =
             |tally: &Tally| ground.floor.providers[usize::from(tally.provider)].tag() == tally.tag;
@@ -278,7 +300,7 @@ impl Registry {
         let retired_connections =
             kept.clone().filter(|tally| !is_current(tally)).map(|tally| tally.connections()).sum();
         // Of one instant, so there are at most as many idle ones, but for the units of a lowering in flight, which count as
-        // used; dials are of another word, read a moment earlier.
+        // used; dials are of another word, read a moment later.
         let connections = u64::from(shares.connections);
         let idle = u64::from(shares.idle_connections).min(connections);
         let connecting = u64::from(jobs.connecting).min(connections - idle);
@@ -303,6 +325,13 @@ impl Registry {
             closed: self.state.load(order::OBSERVE) != OPEN,
             retired: self.is_retired(),
         }
+    }
+}
+
+/// What a panic carries is foreign as well. What panics when it is dropped for that is not dropped.
+fn discard(payload: impl FnOnce()) {
+    if let Err(panic) = foreign(payload) {
+        std::mem::forget(panic);
     }
 }
 

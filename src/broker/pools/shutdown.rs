@@ -23,6 +23,8 @@ impl Registry {
     pub(super) fn retire(&self) {
         self.state.swap(RETIRED, order::STEP);
         let ground = self.ground();
+        // A job that came before this step is counted; none comes after it but cleanup.
+        let _was = ground.jobs.close();
         let mut panics = Panics::none();
         // Wakes everybody who waits.
         panics.run(|| io::retire(ground));
@@ -51,10 +53,11 @@ impl Registry {
     }
 
     /// Waits until nothing of a retired registry is owned any more.
-    pub(super) async fn drain(&self) {
+    pub(super) async fn drain(self: &Arc<Self>) {
         loop {
             // Listen first, look afterwards: what ends in between is not missed.
             let ended = self.ground().floor.ended.notified();
+            self.join_ended().await;
             self.sweep();
             let snapshot = self.snapshot();
             if snapshot.is_idle() && snapshot.connections == 0 {

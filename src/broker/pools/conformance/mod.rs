@@ -5,6 +5,7 @@
 //! the node holding nothing.
 mod acquire;
 mod cases;
+mod cleanup;
 mod connections;
 mod counts;
 mod deadlines;
@@ -14,6 +15,8 @@ mod figures;
 mod idle;
 mod keeper;
 mod limits;
+mod interrupted;
+mod jobs;
 mod loopback;
 mod lowering;
 mod panics;
