@@ -182,6 +182,7 @@ Everything that a node holds is bounded by these numbers, fixed at startup. Writ
         )
     }
 
+    /// Case S24: whoever changes a default changes what is written down.
     #[test]
     fn docs_limits_are_what_the_table_says() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/limits.md");

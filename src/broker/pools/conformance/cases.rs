@@ -468,3 +468,72 @@ async fn s19_what_has_left_the_line_keeps_nobody() {
     drop((used, session));
     node.assert_idle();
 }
+
+/// Eight tasks at once: four that work, one that rotates, one that lowers limits, one that installs and retires, one that
+/// looks. Whatever the others do, each gets on, no step of any takes long, and what is refused is refused with reason.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn s21_reconfiguration_and_requests_do_not_stall_each_other() {
+    let node = Arc::new(Node::new(PoolLimits { pending: 1_024, ..PoolLimits::default() }));
+    let current = Arc::new(std::sync::RwLock::new(node.install("orders", 1, 0)));
+    let over = Arc::new(AtomicBool::new(false));
+    let mut tasks = Vec::new();
+    for role in 0..8 {
+        let (node, current, over) = (node.clone(), current.clone(), over.clone());
+        tasks.push(tokio::spawn(async move {
+            let (mut steps, mut longest) = (0_u64, Duration::ZERO);
+            while !over.load(SeqCst) {
+                let begun = std::time::Instant::now();
+                let installed = current.read().expect("no panic").clone();
+                match role {
+                    0..4 => {
+                        if let Err(error) = one_request(&node, &installed).await {
+                            assert_eq!(error.kind(), Kind::Retired(What::Epoch), "{error}");
+                        }
+                    }
+                    4 => {
+                        let epoch = installed.epoch().0;
+                        *current.write().expect("no panic") = node.install("orders", epoch + 1, epoch);
+                    }
+                    5 => {
+                        let now = node.pools.limits();
+                        let pending = now.pending.saturating_sub(1).max(64);
+                        node.pools.lower_limits(PoolLimits { pending, ..now }).expect("so many do not wait");
+                    }
+                    6 => {
+                        let other = node.install("other", steps + 1, 0);
+                        node.pools.retire_provider(&other).expect("current");
+                    }
+                    _ => assert!(node.counts().running_requests <= 4),
+                }
+                longest = longest.max(begun.elapsed());
+                steps += 1;
+                // The registry keeps what was replaced for a moment; there is room for so many of them only.
+                tokio::time::sleep(ms(if role < 4 { 0 } else { 3 })).await;
+            }
+            (steps, longest)
+        }));
+    }
+    tokio::time::sleep(ms(600)).await;
+    over.store(true, SeqCst);
+    for (role, task) in tasks.into_iter().enumerate() {
+        let (steps, longest) = task.await.expect("no panic");
+        assert!(steps >= 10, "role {role} did {steps} steps");
+        // 100 ms on a machine of its own.
+        assert!(longest < ms(2_000), "a step of role {role} took {longest:?}");
+    }
+    node.assert_idle();
+    node.assert_clean_end().await;
+}
+
+/// Admission, a connection, parking, on this epoch.
+async fn one_request(node: &Node, installed: &InstalledProvider) -> Result<(), Error> {
+    let client = node.pools.client::<Nothing>(installed, OriginSlot::new(0))?;
+    let plan = node.broker.seal(PlanSpec::new("alpha", "publication").bind(&HTTP, &installed.reference()))?;
+    let session = node.session(&plan);
+    let call = node.pools.admit(&client, &session)?.wait().await?.dispatch(SEND, Cost::new())?;
+    let connection = match client.acquire(&call).await? {
+        Acquired::Idle(connection) => connection,
+        Acquired::Dial(reservation) => reservation.connected(Nothing)?,
+    };
+    connection.park(Exchange::complete())
+}

@@ -108,6 +108,7 @@ async fn a_delayed_cleanup_without_a_waiter_77() {
 }
 
 /// pools.78: workers cannot take the places of cleanup, which goes on while they are all taken; nor the other way round.
+/// Case S20: what frees others has places of its own.
 #[tokio::test]
 async fn cleanup_progresses_while_workers_are_saturated_75() {
     let scene = Scene::new(PoolLimits { workers: 2, ..one_worker() });

@@ -182,6 +182,7 @@ async fn a_call_that_may_not_go_on_makes_no_job() {
 
 /// pools.77, pools.58: a real blocking job. Nobody waits for it any more, its session is stopped: it holds its place, its
 /// call and its tenant's unit until it ends.
+/// Case S43.
 #[tokio::test]
 async fn a_dropped_waiter_refunds_nothing_53_72_75() {
     let scene = Scene::new(PoolLimits { running_per_tenant: 1, ..one_worker() });
@@ -416,6 +417,7 @@ fn operator_work_that_comes_too_late_is_not_begun_50() {
 
 /// pools.82, pools.83: a blocking job that outsleeps the deadline of a shutdown is in the report; once it has ended, the
 /// registry is clean within 5 ms.
+/// Case S58.
 #[tokio::test]
 async fn a_shutdown_reports_a_sleeping_job_and_is_told_of_its_end() {
     let mut best = Duration::MAX;

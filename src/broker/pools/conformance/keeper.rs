@@ -26,6 +26,7 @@ fn assert_at(begun: Instant, wanted: Duration) {
 
 /// pools.52, pools.53: a grant that is neither polled nor started goes back at its deadline, and the next in line has it;
 /// whether it was got at once or from the line.
+/// Case S17.
 #[tokio::test(start_paused = true)]
 async fn a_grant_that_is_not_started_goes_back_at_its_deadline() {
     let node = Node::paused(one_running());
