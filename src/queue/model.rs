@@ -74,13 +74,24 @@ pub fn open(anchor: &Anchor<Session, Ground>) -> Lease<Session> {
 
 /// Admits a request of tenant `tenant` to provider 0; `None` for direct I/O.
 pub fn admit(session: &Lease<Session>, tenant: Option<u16>, now: bool) -> Option<OperationLease> {
+    admit_until(session, tenant, now, u64::MAX, u64::MAX)
+}
+
+/// The same with a deadline and a queue age.
+pub fn admit_until(
+    session: &Lease<Session>,
+    tenant: Option<u16>,
+    now: bool,
+    deadline: u64,
+    queue_until: u64,
+) -> Option<OperationLease> {
     let pin = session
         .duplicate_if(|bits| {
             (bits.user() & STOPPED == 0).then(|| bits.with_user(bits.user() + ONE_CALL))
         })
         .ok()?;
     let request = tenant.map(|tenant| Request { tenant, provider: 0, tag: 1 });
-    let numbers = Numbers { request, deadline: u64::MAX, queue_until: u64::MAX };
+    let numbers = Numbers { request, deadline, queue_until };
     session.shared().floor.admit(pin, &numbers, now).ok()
 }
 
