@@ -4,7 +4,7 @@
 //! Under valgrind one thread runs: what is counted is the undisturbed path.
 #![allow(missing_docs, reason = "the macros make public items")]
 
-use std::future::ready;
+use std::future::{pending, ready};
 use std::hint::black_box;
 use std::pin::pin;
 use std::task::Poll;
@@ -112,6 +112,13 @@ fn wait_for_ready((call, node): (PoolCall, Node)) -> (PoolCall, Node) {
 }
 
 #[library_benchmark]
+#[bench::one(setup = with_call)]
+fn wait_for_parked((call, node): (PoolCall, Node)) -> (PoolCall, Node) {
+    assert!(poll(pin!(call.io().wait_for(pending::<()>()))).is_pending());
+    (call, node)
+}
+
+#[library_benchmark]
 #[bench::untouched(setup = with_call)]
 fn buffer_take_drop((call, node): (PoolCall, Node)) -> (PoolCall, Node) {
     drop(must(call.io().buffer(CHUNK, 0)));
@@ -164,7 +171,7 @@ fn snapshot(node: Node) -> Node {
 
 library_benchmark_group!(name = hot; benchmarks =
     session_open_close, request_granted_at_once, request_admitted_now, request_refused, request_queued_and_cancelled,
-    release_and_grant, wait_for_ready, buffer_take_drop, buffer_fill_retain_consume, stream_write_read,
+    release_and_grant, wait_for_ready, wait_for_parked, buffer_take_drop, buffer_fill_retain_consume, stream_write_read,
     transfer_output_chunk, connection_checkout_park, snapshot);
 
 main!(

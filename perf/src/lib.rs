@@ -49,7 +49,8 @@ pub struct Provider {
 
 /// A node with two providers, `fast` and `slow`, and one session of a first tenant.
 ///
-/// The executor of its control task is never driven: nothing but the bench runs.
+/// The executor of its control task is driven once, so that the task serves deadlines, and never again: nothing but the bench
+/// runs.
 #[derive(Debug)]
 pub struct Node {
     /// The first tenant's session. Fields are dropped in this order.
@@ -85,7 +86,7 @@ pub fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
 impl Node {
     /// A node with every limit at its ceiling but `running_per_provider`.
     pub fn new(running_per_provider: u32) -> Self {
-        // For the rest of the process: a parked wait makes its timer on the executor that it is polled in.
+        // For the rest of the process.
         let executor = must(tokio::runtime::Builder::new_current_thread().enable_time().build());
         let executor: &'static Runtime = Box::leak(Box::new(executor));
         let _inside = executor.enter();
@@ -93,6 +94,11 @@ impl Node {
         let io = must(IoRuntime::new(&broker, IoLimits::ceilings()));
         let limits = PoolLimits { running_per_provider, ..PoolLimits::ceilings() };
         let pools = must(ProviderPools::new(&broker, &io, executor.handle().clone(), limits));
+        executor.block_on(async {
+            for _ in 0..3 {
+                tokio::task::yield_now().await;
+            }
+        });
         let provider = |name| {
             let installed = must(pools.install(ProviderSetup::new(name, "perf"), Epoch::NONE));
             let client = must(pools.client(&installed, OriginSlot::new(0)));
