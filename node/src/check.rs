@@ -34,6 +34,14 @@ fn write_all(out: &mut String, config: &Config) -> std::fmt::Result {
         Some(address) => writeln!(out, "status page and snapshot on {address}")?,
         None => writeln!(out, "status page and snapshot on the same address")?,
     }
+    match &config.admin {
+        Some(admin) => writeln!(
+            out,
+            "operators on {} (rotate, retire, snapshot, metrics), token from {}",
+            admin.listen, admin.source
+        )?,
+        None => writeln!(out, "no listener for operators; [admin] makes one")?,
+    }
     writeln!(out, "grace {}, then {} to close", units::show(node.grace), units::show(node.close))?;
     writeln!(
         out,

@@ -5,13 +5,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use latent_adapters::http::{HTTP, HttpCredential, HttpError, HttpProvider};
+use latent_adapters::http::HttpError;
 use latent_capabilities::{
-    Activation, Broker, CapabilitySession, Deadline, Epoch, Error, IoRuntime, Plan, PlanSpec, Policy,
-    ProviderPools, StreamBudget,
+    Activation, Broker, CapabilitySession, Deadline, Error, IoRuntime, Plan, ProviderPools,
 };
 
 use crate::config::{Config, Provider, Tenant};
+use crate::door::{Door, Grant, RotateError, Rotated};
 use crate::tokens::Tokens;
 
 /// What carries requests.
@@ -29,31 +29,13 @@ pub(crate) struct Gateway {
     deadline: Duration,
 }
 
-/// A provider that is installed.
-#[derive(Debug)]
-pub(crate) struct Door {
-    pub(crate) name: Arc<str>,
-    pub(crate) origins: u16,
-    pub(crate) provider: HttpProvider,
-    place: usize,
-}
-
-/// A tenant with its sealed plans.
+/// A tenant.
 #[derive(Debug)]
 pub(crate) struct Admitted {
     pub(crate) name: Arc<str>,
+    pub(crate) place: usize,
     /// The longest deadline that its requests may name.
     longest: Duration,
-    /// For each provider; `None`: it may not be called.
-    terms: Box<[Option<Terms>]>,
-}
-
-/// What one tenant may do with one provider: a plan binds a capability once, so each pair has its own.
-#[derive(Debug)]
-pub(crate) struct Terms {
-    plan: Plan,
-    pub(crate) request_bytes: u64,
-    pub(crate) response_bytes: u64,
 }
 
 /// Why the parts do not go together.
@@ -101,15 +83,17 @@ impl Gateway {
         let pools =
             ProviderPools::new(&broker, &io, handle, config.limits.pools).map_err(|error| limits(&error))?;
 
-        let each =
-            config.providers.iter().enumerate().map(|(place, provider)| install(&pools, place, provider));
+        let each = config.providers.iter().enumerate().map(|(place, provider)| {
+            let grants = config.tenants.iter().map(|tenant| tenant.allowed[place].then(|| Grant::of(tenant)));
+            Door::open(&broker, &pools, provider, grants.collect())
+        });
         let doors = each.collect::<Result<Box<[Door]>, _>>()?;
-        let each = config.tenants.iter().map(|tenant| admit(&broker, config, &doors, tenant));
-        let tenants = each.collect::<Result<Box<[Admitted]>, _>>()?;
+        let each = config.tenants.iter().enumerate().map(|(place, tenant)| admit(config, place, tenant));
+        let tenants = each.collect();
         let tokens = config.tenants.iter().map(|tenant| tenant.token.reveal());
         Ok(Self {
             tokens: Tokens::new(tokens).map_err(BuildError::Randomness)?,
-            names: doors.iter().map(|door| (door.name.clone(), door.place)).collect(),
+            names: doors.iter().enumerate().map(|(place, door)| (door.name.clone(), place)).collect(),
             deadline: config.ingress.deadline,
             broker,
             io,
@@ -129,64 +113,29 @@ impl Gateway {
         self.names.get(name).map(|place| &self.doors[*place])
     }
 
-    /// Opens a session for one request of `tenant` under `terms`.
-    pub(crate) fn open(
-        &self,
-        tenant: &Admitted,
-        terms: &Terms,
-        wanted: Option<Duration>,
-    ) -> Result<CapabilitySession, Error> {
+    /// Every provider, in the order of the configuration.
+    pub(crate) fn doors(&self) -> &[Door] {
+        &self.doors
+    }
+
+    /// Until when a request of `tenant` may take that asks for so long.
+    pub(crate) fn until(&self, tenant: &Admitted, wanted: Option<Duration>) -> Deadline {
         let time = wanted.unwrap_or(self.deadline).min(tenant.longest);
-        let until = Deadline::after(time).expect("a deadline of at most one day from now is an instant");
-        self.broker.open(&terms.plan, Activation::until(until))
+        Deadline::after(time).expect("a deadline of at most one day from now is an instant")
+    }
+
+    /// Opens a session for one request under `plan`.
+    pub(crate) fn open(&self, plan: &Plan, until: Deadline) -> Result<CapabilitySession, Error> {
+        self.broker.open(plan, Activation::until(until))
+    }
+
+    /// Replaces a provider by its next epoch; see [`Door::rotate`].
+    pub(crate) fn rotate(&self, door: &Door, provider: &Provider) -> Result<Rotated, RotateError> {
+        door.rotate(&self.broker, &self.pools, provider)
     }
 }
 
-impl Admitted {
-    /// What this tenant may do with a provider; `None`: nothing.
-    pub(crate) fn terms(&self, door: &Door) -> Option<&Terms> {
-        self.terms[door.place].as_ref()
-    }
-}
-
-fn install(pools: &ProviderPools, place: usize, provider: &Provider) -> Result<Door, BuildError> {
-    let name = provider.name.as_str();
-    let mut http = provider.http.clone();
-    http.credentials = provider.credential.as_ref().map(|credential| {
-        HttpCredential::new(credential.header.clone(), credential.value.reveal().as_bytes())
-    });
-    let installed = HttpProvider::install(pools, http, Epoch::NONE)
-        .map_err(|error| BuildError::Provider { name: name.to_owned(), error })?;
-    let origins =
-        u16::try_from(provider.http.origins.len()).expect("the configuration allows 64 origins at most");
-    Ok(Door { name: name.into(), origins, provider: installed, place })
-}
-
-fn admit(broker: &Broker, config: &Config, doors: &[Door], tenant: &Tenant) -> Result<Admitted, BuildError> {
-    let each = config.providers.iter().zip(doors).zip(&tenant.allowed).map(|((provider, door), allowed)| {
-        let seal = || seal(broker, tenant, provider, door);
-        allowed.then(seal).transpose()
-    });
-    let terms = each
-        .collect::<Result<Box<[_]>, Error>>()
-        .map_err(|error| BuildError::Tenant { name: tenant.name.clone(), error })?;
+fn admit(config: &Config, place: usize, tenant: &Tenant) -> Admitted {
     let longest = tenant.deadline.unwrap_or(config.ingress.longest_deadline);
-    Ok(Admitted { name: tenant.name.as_str().into(), longest, terms })
-}
-
-fn seal(broker: &Broker, tenant: &Tenant, provider: &Provider, door: &Door) -> Result<Terms, Error> {
-    let body = &provider.http.body;
-    // The adapter asks for what the provider allows; what one tenant may is less, and counted at the ingress.
-    let mut policy = Policy::new().stream(StreamBudget::new(body.request_bytes, body.response_bytes)?);
-    if let Some(time) = provider.wall_time {
-        policy = policy.wall_time(time);
-    }
-    let reference = door.provider.installed().reference();
-    let plan =
-        broker.seal(PlanSpec::new(&tenant.name, &provider.name).bind_with(&HTTP, &reference, policy))?;
-    Ok(Terms {
-        plan,
-        request_bytes: tenant.request_bytes.unwrap_or(u64::MAX).min(body.request_bytes),
-        response_bytes: tenant.response_bytes.unwrap_or(u64::MAX).min(body.response_bytes),
-    })
+    Admitted { name: tenant.name.as_str().into(), place, longest }
 }

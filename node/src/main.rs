@@ -7,14 +7,18 @@
 //! | `check`, `resources` | every limit explained; what all limits come to |
 //! | `demo`, `origin` | the node without a configuration, and something to call |
 //! | `gateway`, `tokens` | the library put together for one configuration; whose token is whose |
+//! | `door` | the way to one provider: its epoch, the plans for it, and how both are replaced |
+//! | `admin/` | what operators can do: rotate, retire, look |
 //! | `ingress/` | inbound HTTP/1.1: listeners, connections, the way of a request |
 //! | `refusal`, `status` | what callers and operators are told |
 //! | `serve` | the life of a node: listen, serve, drain, close |
 
+mod admin;
 mod check;
 mod cli;
 mod config;
 mod demo;
+mod door;
 mod gateway;
 mod ingress;
 mod origin;
@@ -91,7 +95,7 @@ fn run_demo(listen: SocketAddr) -> Result<ExitCode, Unusable> {
             .map_err(|error| Unusable(format!("the embedded origin cannot listen on loopback: {error}")))?;
         let demo = Demo::new(listen, origin).map_err(Unusable)?;
         let listeners =
-            Listeners::bind(&demo.config.node).await.map_err(|error| cannot_listen(&error, "--listen"))?;
+            Listeners::bind(&demo.config).await.map_err(|error| cannot_listen(&error, "--listen"))?;
         let address = listeners.address().map_err(|error| Unusable(error.to_string()))?;
         let welcome = demo.welcome(address);
         serve(demo.config, listeners, &welcome).await
@@ -101,12 +105,14 @@ fn run_demo(listen: SocketAddr) -> Result<ExitCode, Unusable> {
 fn run_serve(file: &Path) -> Result<ExitCode, Unusable> {
     let config = load(file)?;
     runtime(config.node.workers)?.block_on(async {
-        let listeners =
-            Listeners::bind(&config.node).await.map_err(|error| cannot_listen(&error, "listen"))?;
+        let listeners = Listeners::bind(&config).await.map_err(|error| cannot_listen(&error, "listen"))?;
         let address = listeners.address().map_err(|error| Unusable(error.to_string()))?;
         let mut hello = format!("latent-node {}: listening on http://{address}\n", env!("CARGO_PKG_VERSION"));
         if let Some(status) = listeners.status_address() {
             hello += &format!("status page on http://{status}/\n");
+        }
+        if let Some(admin) = listeners.admin_address() {
+            hello += &format!("operators on http://{admin}/admin/\n");
         }
         serve(config, listeners, &hello).await
     })

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{Response, StatusCode};
 use latent_adapters::http::{HttpError, HttpErrorKind};
-use latent_capabilities::{Dimension, Effect, Error, Scope};
+use latent_capabilities::{Dimension, Effect, Error, Kind, Scope, What};
 
 use crate::ingress::reply::Reply;
 
@@ -25,6 +25,11 @@ pub(crate) struct Refusal {
     pub(crate) retry_after: Option<Duration>,
     /// One sentence for people. It holds nothing that the caller has sent, and no secret.
     pub(crate) message: String,
+    /// Whether the provider's epoch was replaced before the call had started: another attempt on the next one repeats
+    /// nothing.
+    pub(crate) was_replaced: bool,
+    /// The methods that a path knows, where that is what was wrong.
+    pub(crate) allow: &'static str,
 }
 
 impl Refusal {
@@ -38,7 +43,15 @@ impl Refusal {
             effect: Effect::NotSent,
             retry_after: None,
             message: message.into(),
+            was_replaced: false,
+            allow: "GET, HEAD",
         }
+    }
+
+    /// The path exists, with other methods.
+    pub(crate) fn method(allow: &'static str) -> Self {
+        let message = format!("this path knows {allow}");
+        Self { allow, ..Self::of_node(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", message) }
     }
 
     pub(crate) fn unauthenticated() -> Self {
@@ -62,18 +75,20 @@ impl Refusal {
 
     /// What came of a call to an origin. The adapter knows best which status fits.
     pub(crate) fn of_call(error: &HttpError) -> Self {
-        let (dimension, scope) = match error.kind() {
-            HttpErrorKind::Library(error) => (error.dimension(), error.scope()),
-            _ => (None, None),
+        let (dimension, scope, replaced) = match error.kind() {
+            HttpErrorKind::Library(error) => {
+                (error.dimension(), error.scope(), error.kind() == Kind::Retired(What::Epoch))
+            }
+            _ => (None, None, false),
         };
+        let status = StatusCode::from_u16(error.gateway_status()).unwrap_or(StatusCode::BAD_GATEWAY);
         Self {
-            status: StatusCode::from_u16(error.gateway_status()).unwrap_or(StatusCode::BAD_GATEWAY),
-            code: error.code(),
             dimension,
             scope,
             effect: error.effect(),
             retry_after: error.retry_after(),
-            message: error.to_string(),
+            was_replaced: replaced && error.effect() == Effect::NotSent,
+            ..Self::of_node(status, error.code(), error.to_string())
         }
     }
 
@@ -96,7 +111,7 @@ impl Refusal {
                 headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
             StatusCode::METHOD_NOT_ALLOWED => {
-                headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+                headers.insert(ALLOW, HeaderValue::from_static(self.allow));
             }
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
                 headers.insert(RETRY_AFTER, whole_seconds(self.retry_after));

@@ -11,6 +11,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
+use crate::admin::Admin;
 use crate::check;
 use crate::config::{Config, Node};
 use crate::gateway::{BuildError, Gateway};
@@ -19,12 +20,15 @@ use crate::status;
 
 /// Connections to the status listener at a time.
 const STATUS_PLACES: usize = 16;
+/// Connections to the listener of operators at a time.
+const ADMIN_PLACES: usize = 16;
 
 /// The sockets of a node.
 #[derive(Debug)]
 pub(crate) struct Listeners {
     tenants: TcpListener,
     status: Option<TcpListener>,
+    admin: Option<TcpListener>,
 }
 
 /// An address that cannot be listened on.
@@ -36,13 +40,11 @@ pub(crate) struct CannotListen {
 
 impl Listeners {
     /// Binds every address that the configuration names.
-    pub(crate) async fn bind(node: &Node) -> Result<Self, CannotListen> {
+    pub(crate) async fn bind(config: &Config) -> Result<Self, CannotListen> {
         Ok(Self {
-            tenants: bind(node.listen).await?,
-            status: match node.status {
-                Some(address) => Some(bind(address).await?),
-                None => None,
-            },
+            tenants: bind(config.node.listen).await?,
+            status: bind_some(config.node.status).await?,
+            admin: bind_some(config.admin.as_ref().map(|admin| admin.listen)).await?,
         })
     }
 
@@ -54,6 +56,18 @@ impl Listeners {
     /// Where the status page is, if it has a listener of its own.
     pub(crate) fn status_address(&self) -> Option<SocketAddr> {
         self.status.as_ref().and_then(|listener| listener.local_addr().ok())
+    }
+
+    /// Where operators call, if they can.
+    pub(crate) fn admin_address(&self) -> Option<SocketAddr> {
+        self.admin.as_ref().and_then(|listener| listener.local_addr().ok())
+    }
+}
+
+async fn bind_some(address: Option<SocketAddr>) -> Result<Option<TcpListener>, CannotListen> {
+    match address {
+        Some(address) => bind(address).await.map(Some),
+        None => Ok(None),
     }
 }
 
@@ -67,6 +81,8 @@ pub(crate) struct Running {
     desk: Arc<Desk>,
     phase: watch::Sender<Phase>,
     fronts: Vec<JoinHandle<()>>,
+    /// Places for connections of operators, whose answers are waited for too.
+    operators: Arc<Semaphore>,
     node: Node,
     signals: Signals,
 }
@@ -118,27 +134,38 @@ impl Running {
         let signals = Signals::install().map_err(StartError::Signals)?;
         let (phase, watched) = watch::channel(Phase::Serving);
         let places = Arc::new(Semaphore::new(config.ingress.connections));
+        let admin = config.admin.map(|admin| Admin::new(&admin, config.file)).transpose();
+        let admin = admin.map_err(|error| StartError::Build(BuildError::Randomness(error)))?;
         let desk = Arc::new(Desk {
             gateway,
             ingress: config.ingress,
             phase: watched,
+            admin,
             requests: AtomicUsize::new(0),
             places: places.clone(),
         });
-        let doors = Doors { providers: true, status: listeners.status.is_none() };
-        let front = Front { listener: listeners.tenants, desk: desk.clone(), doors, places };
-        let mut fronts = vec![tokio::spawn(front.run())];
+        let doors = if listeners.status.is_none() { Doors::All } else { Doors::Providers };
+        let front = |listener, doors, places| {
+            tokio::spawn(Front { listener, desk: desk.clone(), doors, places }.run())
+        };
+        let mut fronts = vec![front(listeners.tenants, doors, places)];
+        let few = |places| Arc::new(Semaphore::new(places));
         if let Some(listener) = listeners.status {
-            let doors = Doors { providers: false, status: true };
-            let places = Arc::new(Semaphore::new(STATUS_PLACES));
-            fronts.push(tokio::spawn(Front { listener, desk: desk.clone(), doors, places }.run()));
+            fronts.push(front(listener, Doors::Status, few(STATUS_PLACES)));
         }
-        Ok(Self { desk, phase, fronts, node: config.node, signals })
+        let operators = few(ADMIN_PLACES);
+        if let Some(listener) = listeners.admin {
+            fronts.push(front(listener, Doors::Admin, operators.clone()));
+        }
+        Ok(Self { desk, phase, fronts, operators, node: config.node, signals })
     }
 
-    /// Serves until a signal, then drains and closes. Gives whether nothing was left.
+    /// Serves until a signal or an operator says otherwise, then drains and closes. Gives whether nothing was left.
     pub(crate) async fn run(mut self) -> bool {
-        let cause = self.signals.next().await;
+        let cause = tokio::select! {
+            signal = self.signals.next() => signal,
+            () = self.desk.retirement() => "POST /admin/retire",
+        };
         tracing::info!(cause, grace_ms = self.node.grace.as_millis(), "stopping");
         self.drain().await;
         self.close().await
@@ -155,7 +182,11 @@ impl Running {
         }
         let all =
             u32::try_from(self.desk.ingress.connections).expect("the configuration allows 65,536 at most");
-        let idle = self.desk.places.acquire_many(all);
+        let idle = async {
+            let tenants = self.desk.places.acquire_many(all).await;
+            // Who asked for this is told so.
+            tenants.and(self.operators.acquire_many(ADMIN_PLACES as u32).await).map(drop)
+        };
         let cut = tokio::select! {
             finished = timeout_at(until, idle) => finished.is_err().then_some("the grace time is over"),
             cause = self.signals.next() => Some(cause),

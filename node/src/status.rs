@@ -23,6 +23,17 @@ pub(crate) fn snapshot(desk: &Desk) -> Value {
     Value::Object(all)
 }
 
+/// What operators see beside that.
+pub(crate) fn full(desk: &Desk) -> Value {
+    let mut all = snapshot(desk);
+    let providers = desk.gateway.doors().iter().map(|door| {
+        let installed = door.current();
+        json!({ "provider": &*door.name, "epoch": installed.epoch(), "origins": installed.origins })
+    });
+    all["providers"] = providers.collect();
+    all
+}
+
 /// A JSON object of these fields of a snapshot.
 macro_rules! counts {
     ($snapshot:expr => $($field:ident),+ $(,)?) => {{

@@ -5,10 +5,12 @@
 //! | `reader` | walks the TOML file, notes lines, goes on after mistakes |
 //! | `problem` | what is wrong, all of it |
 //! | `node` | listening, times, ingress |
+//! | `admin` | the listener of operators |
 //! | `tenants`, `providers`, `limits` | the sections of these names |
 //! | `bounds` | what bounds one call of a provider |
 //! | `secret`, `units` | text that is never shown; numbers with a unit |
 
+mod admin;
 mod bounds;
 mod limits;
 mod node;
@@ -19,11 +21,12 @@ mod secret;
 mod tenants;
 pub(crate) mod units;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use toml::de::DeTable;
 use zeroize::Zeroizing;
 
+pub(crate) use admin::Admin;
 pub(crate) use limits::{Limits, Source};
 pub(crate) use node::{Ingress, Node};
 pub(crate) use problem::Refused;
@@ -40,8 +43,12 @@ const LARGEST_FILE: u64 = 16 << 20;
 /// A configuration without mistakes.
 #[derive(Debug)]
 pub(crate) struct Config {
+    /// Where it was read from, to read it again.
+    pub(crate) file: PathBuf,
     /// Listening, times.
     pub(crate) node: Node,
+    /// The listener of operators, if there is to be one.
+    pub(crate) admin: Option<Admin>,
     /// What inbound connections may do.
     pub(crate) ingress: Ingress,
     /// Every limit of the library, with where its value comes from.
@@ -94,6 +101,7 @@ impl Config {
         let providers = providers::read(root.sections("providers"), &limits);
         let tenants = tenants::read(root.sections("tenants"), &providers, &limits, &ingress);
         tenants::check_grants(&problems, &tenants, &limits);
+        let admin = admin::read(root.section("admin"), &node, &tenants);
         if !root.has("tenants") {
             problems.add_general("tenants", "missing: nobody could call; write at least one [[tenants]]");
         }
@@ -105,7 +113,7 @@ impl Config {
         }
         root.finish();
         problems.finish()?;
-        Ok(Self { node, ingress, limits, tenants, providers })
+        Ok(Self { file: file.to_owned(), node, admin, ingress, limits, tenants, providers })
     }
 }
 

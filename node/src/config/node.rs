@@ -95,7 +95,7 @@ pub(super) fn read_ingress(section: Section<'_>) -> Ingress {
     ingress
 }
 
-fn address(found: Found<'_, &str>) -> Option<SocketAddr> {
+pub(super) fn address(found: Found<'_, &str>) -> Option<SocketAddr> {
     found.read(|text| {
         text.parse().map_err(|_| "must be an address with a port, for example \"127.0.0.1:8080\"")
     })

@@ -29,7 +29,20 @@ pub(crate) struct Tenant {
 }
 
 /// Bytes of a token: what one header line carries without trouble anywhere.
-const LONGEST_TOKEN: usize = 1_024;
+pub(super) const LONGEST_TOKEN: usize = 1_024;
+
+/// What makes a text no token.
+pub(super) fn token_fault(text: &str) -> Option<String> {
+    if text.is_empty() {
+        Some("empty: a token needs at least one character, better 32 random ones".to_owned())
+    } else if text.len() > LONGEST_TOKEN {
+        Some(format!("longer than {LONGEST_TOKEN} bytes"))
+    } else if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        Some("must be visible ASCII without spaces: it travels in a header".to_owned())
+    } else {
+        None
+    }
+}
 
 pub(super) fn read(
     sections: Vec<Section<'_>>,
@@ -128,12 +141,8 @@ fn token(section: &Section<'_>, tenant: &str, others: &mut Vec<(Secret, String)>
         }
     };
     let text = secret.reveal();
-    if text.is_empty() {
-        found.wrong("empty: a token needs at least one character, better 32 random ones");
-    } else if text.len() > LONGEST_TOKEN {
-        found.wrong(format!("longer than {LONGEST_TOKEN} bytes"));
-    } else if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-        found.wrong("must be visible ASCII without spaces: it travels in a header");
+    if let Some(fault) = token_fault(text) {
+        found.wrong(fault);
     } else if let Some((_, other)) = others.iter().find(|(other, _)| other.reveal() == text) {
         found.wrong(format!("the token of tenant {other}: every tenant needs its own"));
     } else {

@@ -79,6 +79,32 @@ fn what_cannot_be_used_is_refused_with_key_value_and_remedy() {
 }
 
 #[test]
+fn the_listener_of_operators_is_checked() {
+    let with = |admin: &str| said(&format!("{GOOD}\n[admin]\n{admin}"));
+    #[rustfmt::skip]
+    let table: &[(&str, &str)] = &[
+        ("", "admin.listen: missing"),
+        ("listen = \"127.0.0.1:0\"", "admin.token_file: missing: write token_file or token_env"),
+        ("listen = \"0.0.0.0:8082\"\ntoken_env = \"PATH\"", "admin.listen = \"0.0.0.0:8082\": not a loopback address"),
+        ("listen = \"192.0.2.1:8082\"\ntoken_env = \"PATH\"", "not a loopback address"),
+        ("listen = \"[::]:8082\"\ntoken_env = \"PATH\"", "not a loopback address"),
+        ("listen = \"127.0.0.1:8080\"\ntoken_env = \"PATH\"", "the same as listen or status"),
+        ("listen = \"127.0.0.1:0\"\ntoken = \"hush\"", "admin.token: this token is not kept in the configuration: write token_file or token_env"),
+        ("listen = \"127.0.0.1:0\"\ntoken_file = \"a\"\ntoken_env = \"b\"", "token_file is written too: write only one"),
+        ("listen = \"127.0.0.1:0\"\ntoken_file = \"no-such-file\"", "admin.token_file = \"no-such-file\": no-such-file cannot be read"),
+        ("listen = \"127.0.0.1:0\"\ntoken_env = \"LATENT_NO_SUCH\"", "admin.token_env = \"LATENT_NO_SUCH\": no such variable in the environment"),
+        ("listen = \"127.0.0.1:0\"\ntoken_env = \"PATH\"\nlimit = 1", "admin.limit: unknown key"),
+        ("listen = \"[::1]:0\"\ntoken_env = \"PATH\"", "can be used"),
+    ];
+    for (admin, expected) in table {
+        let said = with(admin);
+        assert!(said.contains(expected), "{admin}\n  said: {said}\n  expected: {expected}");
+        assert!(!said.contains("hush"), "a token was shown: {said}");
+    }
+    assert!(parse(GOOD).expect("it can be used").admin.is_none(), "without [admin] there is no listener");
+}
+
+#[test]
 fn tenants_are_checked() {
     let good_provider = GOOD.split_once("[[providers]]").expect("a provider").1;
     let with = |tenants: &str| said(&format!("{tenants}\n[[providers]]{good_provider}"));

@@ -9,6 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::connection;
+use crate::admin::Admin;
 use crate::config::Ingress;
 use crate::gateway::Gateway;
 
@@ -22,13 +23,27 @@ pub(crate) enum Phase {
     Aborting,
 }
 
-/// What is served behind a listener.
+/// What is served behind a listener; `/healthz` everywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Doors {
+pub(crate) enum Doors {
+    /// `/http/...`, `/snapshot` and `/`
+    All,
     /// `/http/...`
-    pub(crate) providers: bool,
+    Providers,
     /// `/snapshot` and `/`
-    pub(crate) status: bool,
+    Status,
+    /// `/admin/...` and `/metrics`, with the token of operators.
+    Admin,
+}
+
+impl Doors {
+    pub(crate) fn providers(self) -> bool {
+        matches!(self, Self::All | Self::Providers)
+    }
+
+    pub(crate) fn status(self) -> bool {
+        matches!(self, Self::All | Self::Status)
+    }
 }
 
 /// What all requests share.
@@ -37,6 +52,8 @@ pub(crate) struct Desk {
     pub(crate) gateway: Gateway,
     pub(crate) ingress: Ingress,
     pub(crate) phase: watch::Receiver<Phase>,
+    /// What operators can do; `None`: there is no listener for them.
+    pub(crate) admin: Option<Admin>,
     /// Requests in progress, until their answer is handed over.
     pub(crate) requests: AtomicUsize,
     /// Places for connections of tenants.
@@ -47,6 +64,14 @@ impl Desk {
     /// Connections of tenants that are open.
     pub(crate) fn connections(&self) -> usize {
         self.ingress.connections - self.places.available_permits()
+    }
+
+    /// Resolves once an operator has retired the node.
+    pub(crate) async fn retirement(&self) {
+        match &self.admin {
+            Some(admin) => admin.retirement().await,
+            None => std::future::pending().await,
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Instant;
 
-use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue};
+use http::header::{CONNECTION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
 use hyper::body::Incoming;
@@ -12,8 +12,9 @@ use hyper::body::Incoming;
 use super::connection::Busy;
 use super::front::{Desk, Doors, Phase};
 use super::proxy;
-use super::reply::{Access, Reply};
+use super::reply::{Access, Reply, json};
 use super::route::Route;
+use crate::admin;
 use crate::refusal::Refusal;
 use crate::status;
 
@@ -36,14 +37,15 @@ pub(super) async fn handle(
     let has_body = !request.body().is_end_stream();
     let method = request.method().clone();
     let answer = match Route::of(request.uri()) {
-        Route::Provider { name, slot, rest } if doors.providers => {
+        Route::Health => page(&method, || health(&desk)),
+        _ if doors == Doors::Admin => admin::answer(&desk, request).await,
+        Route::Provider { name, slot, rest } if doors.providers() => {
             let name = name.to_owned();
             proxy::carry(&desk, request, proxy::Target { name: &name, slot, rest }, busy.state(), &mut access)
                 .await
         }
-        Route::Health => page(&method, || health(&desk)),
-        Route::Snapshot if doors.status => page(&method, || snapshot(&desk)),
-        Route::Page if doors.status => page(&method, status_page),
+        Route::Snapshot if doors.status() => page(&method, || snapshot(&desk)),
+        Route::Page if doors.status() => page(&method, status_page),
         _ => {
             let text = "no such path; providers are at /http/{provider}/{path}";
             Err(Refusal::of_node(StatusCode::NOT_FOUND, "unknown-path", text))
@@ -68,8 +70,7 @@ pub(super) async fn handle(
 /// A page of the node itself, which can only be read.
 fn page(method: &Method, make: impl FnOnce() -> Response<Reply>) -> Result<Response<Reply>, Refusal> {
     if method != Method::GET && method != Method::HEAD {
-        let text = "this page can only be read";
-        return Err(Refusal::of_node(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", text));
+        return Err(Refusal::method("GET, HEAD"));
     }
     Ok(make())
 }
@@ -87,14 +88,6 @@ fn health(desk: &Desk) -> Response<Reply> {
 
 fn snapshot(desk: &Desk) -> Response<Reply> {
     json(format!("{:#}\n", status::snapshot(desk)))
-}
-
-fn json(text: String) -> Response<Reply> {
-    let mut response = Response::new(Reply::text(text));
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
 }
 
 fn status_page() -> Response<Reply> {

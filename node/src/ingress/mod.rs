@@ -15,6 +15,6 @@ pub(crate) mod reply;
 mod connection;
 mod handle;
 mod pace;
-mod proxy;
+pub(crate) mod proxy;
 mod route;
 mod upload;

@@ -8,12 +8,14 @@ use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
 use hyper::body::Incoming;
 use latent_adapters::http::{HttpError, HttpRequest};
-use latent_capabilities::{Dimension, Effect, OriginSlot};
+use latent_capabilities::{Deadline, Dimension, Effect, OriginSlot};
 
 use super::connection::State;
 use super::front::Desk;
 use super::reply::{Access, Reply};
 use super::upload::{Progress, Upload, Watch};
+use crate::door::Installed;
+use crate::gateway::{Admitted, Gateway};
 use crate::refusal::Refusal;
 
 /// How long the caller will wait, in milliseconds.
@@ -43,25 +45,15 @@ pub(super) async fn carry(
         let text = "CONNECT and TRACE are not carried";
         return Err(Refusal::of_node(StatusCode::NOT_IMPLEMENTED, "method-not-carried", text));
     }
-    let unknown = |text| Refusal::of_node(StatusCode::NOT_FOUND, "unknown-provider", text);
     let door = gateway.door(target.name).ok_or_else(|| unknown("no provider of this name"))?;
     access.provider = Some(door.name.clone());
-    let Some(terms) = tenant.terms(door) else {
-        let text = "this tenant may not call this provider";
-        return Err(Refusal::of_node(StatusCode::FORBIDDEN, "provider-not-granted", text));
-    };
-    if target.slot >= door.origins {
-        return Err(unknown("this provider has no origin of this number"));
+    if !door.admits(tenant) {
+        return Err(not_granted());
     }
-    let wanted = deadline(request.headers())?;
-    if request.body().size_hint().lower() > terms.request_bytes {
-        return Err(Refusal::too_large(terms.request_bytes));
-    }
+    let until = gateway.until(tenant, deadline(request.headers())?);
 
-    let session = gateway.open(tenant, terms, wanted).map_err(Refusal::of_library)?;
-    state.answer_by(session.deadline().instant());
     let (head, body) = request.into_parts();
-    let (upload, watch) = Upload::new(body, terms.request_bytes);
+    let (mut upload, watch) = Upload::new(body);
     let outbound = HttpRequest {
         method: head.method,
         origin: OriginSlot::new(target.slot),
@@ -70,26 +62,80 @@ pub(super) async fn carry(
         deadline: None,
         wait: true,
     };
-    let called = door.provider.open(&session, outbound, upload).await;
+    let way = Way { gateway, tenant, until, watch: &watch, state };
+    let installed = door.current();
+    let answer = match way.attempt(&installed, outbound.clone(), &mut upload).await {
+        // Replaced while it waited: nothing of it went anywhere, and nothing of its body was asked for. It waits once
+        // more, under what is published now, within the same deadline.
+        Err(refusal) if refusal.was_replaced && !upload.was_asked() => {
+            match door.next(installed.epoch(), until).await {
+                Some(next) => way.attempt(&next, outbound, &mut upload).await,
+                None => Err(refusal),
+            }
+        }
+        answer => answer,
+    };
     if watch.progress() == Progress::Open {
         // The origin answered, or the call failed, before the client had sent everything.
         state.leave_unread();
     }
-    let answer = called.map_err(|error| refused(&error, &watch, terms.request_bytes))?;
-    if answer.body.size_hint().lower() > terms.response_bytes {
-        let text = format!("the response is larger than the {} bytes that are allowed", terms.response_bytes);
-        let refusal = Refusal::of_node(StatusCode::BAD_GATEWAY, "response-too-large", text);
-        let dimension = Some(Dimension::BrokerStreamOutputBytes);
-        return Err(Refusal { effect: Effect::Sent, dimension, ..refusal });
+    answer
+}
+
+/// What every attempt at carrying a request has in common.
+struct Way<'a> {
+    gateway: &'a Gateway,
+    tenant: &'a Admitted,
+    until: Deadline,
+    watch: &'a Watch,
+    state: &'a State,
+}
+
+impl Way<'_> {
+    /// Carries the request to one epoch of its provider, and the answer back as a stream.
+    async fn attempt(
+        &self,
+        installed: &Installed,
+        request: HttpRequest,
+        upload: &mut Upload,
+    ) -> Result<Response<Reply>, Refusal> {
+        let terms = installed.terms(self.tenant).ok_or_else(not_granted)?;
+        if request.origin.number() >= installed.origins {
+            return Err(unknown("this provider has no origin of this number"));
+        }
+        if upload.size_hint().lower() > terms.request_bytes {
+            return Err(Refusal::too_large(terms.request_bytes));
+        }
+        upload.allow(terms.request_bytes);
+        let session = self.gateway.open(&terms.plan, self.until).map_err(Refusal::of_library)?;
+        self.state.answer_by(session.deadline().instant());
+        let called = installed.provider.open(&session, request, upload).await;
+        let answer = called.map_err(|error| refused(&error, self.watch, terms.request_bytes))?;
+        if answer.body.size_hint().lower() > terms.response_bytes {
+            let text =
+                format!("the response is larger than the {} bytes that are allowed", terms.response_bytes);
+            let refusal = Refusal::of_node(StatusCode::BAD_GATEWAY, "response-too-large", text);
+            let dimension = Some(Dimension::BrokerStreamOutputBytes);
+            return Err(Refusal { effect: Effect::Sent, dimension, ..refusal });
+        }
+        let mut response = Response::new(Reply::carried(answer.body, terms.response_bytes, session));
+        *response.status_mut() = answer.status;
+        *response.headers_mut() = answer.headers;
+        Ok(response)
     }
-    let mut response = Response::new(Reply::carried(answer.body, terms.response_bytes, session));
-    *response.status_mut() = answer.status;
-    *response.headers_mut() = answer.headers;
-    Ok(response)
+}
+
+fn not_granted() -> Refusal {
+    let text = "this tenant may not call this provider";
+    Refusal::of_node(StatusCode::FORBIDDEN, "provider-not-granted", text)
+}
+
+fn unknown(text: &'static str) -> Refusal {
+    Refusal::of_node(StatusCode::NOT_FOUND, "unknown-provider", text)
 }
 
 /// The token of `Authorization: Bearer TOKEN`.
-fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+pub(crate) fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let value = values.next()?.as_bytes();
     if values.next().is_some() {
@@ -102,7 +148,8 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 /// What `X-Deadline-Ms` asks for, if it is there.
 fn deadline(headers: &HeaderMap) -> Result<Option<Duration>, Refusal> {
     let Some(value) = headers.get(DEADLINE) else { return Ok(None) };
-    let millis = value.to_str().ok().and_then(|text| text.parse::<u64>().ok()).filter(|millis| *millis > 0);
+    let digits = value.to_str().ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    let millis = digits.and_then(|text| text.parse::<u64>().ok()).filter(|millis| *millis > 0);
     match millis {
         Some(millis) => Ok(Some(Duration::from_millis(millis))),
         None => {
@@ -179,7 +226,7 @@ mod tests {
             deadline(&headers).map_err(|refusal| refusal.status)
         };
         assert_eq!(with("250"), Ok(Some(Duration::from_millis(250))));
-        for wrong in ["0", "-1", "1.5", "soon", ""] {
+        for wrong in ["0", "-1", "+5", "1.5", "soon", ""] {
             assert_eq!(with(wrong), Err(StatusCode::BAD_REQUEST), "{wrong}");
         }
         assert_eq!(deadline(&HeaderMap::new()), Ok(None));

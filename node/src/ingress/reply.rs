@@ -7,7 +7,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::{Method, StatusCode};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use http::{Method, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use latent_adapters::http::{HttpError, ResponseBody};
 use latent_capabilities::CapabilitySession;
@@ -113,6 +114,15 @@ impl Reply {
     pub(super) fn with(self, access: Access, busy: Busy) -> Self {
         Self { access: Some(access), _busy: Some(busy), ..self }
     }
+}
+
+/// A whole answer in JSON that nobody may keep.
+pub(crate) fn json(text: String) -> Response<Reply> {
+    let mut response = Response::new(Reply::text(text));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
 }
 
 impl Body for Reply {

@@ -41,7 +41,9 @@ fn provider<'a>(rest: &'a str, query: Option<&str>) -> Option<Route<'a>> {
     let (segment, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let (name, slot) = match segment.split_once('@') {
         None => (segment, 0),
-        Some((name, slot)) => (name, slot.parse().ok()?),
+        // Digits only: numbers are parsed with a sign too.
+        Some((name, slot)) if slot.bytes().all(|byte| byte.is_ascii_digit()) => (name, slot.parse().ok()?),
+        Some(_) => return None,
     };
     if name.is_empty() {
         return None;
@@ -74,6 +76,8 @@ mod tests {
             ("/http/demo@3/a", to("demo", 3, "/a")),
             ("/http/demo@x/a", Route::Unknown),
             ("/http/demo@65536/a", Route::Unknown),
+            ("/http/demo@+0/a", Route::Unknown),
+            ("/http/demo@/a", Route::Unknown),
             ("/http/", Route::Unknown),
             ("/http//a", Route::Unknown),
             ("/http", Route::Unknown),

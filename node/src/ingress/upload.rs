@@ -50,6 +50,8 @@ pub(super) struct Upload {
     watch: Watch,
     /// Bytes that may still come.
     left: u64,
+    /// Whether anybody has asked for any of it.
+    asked: bool,
 }
 
 /// Why an upload ended early. Says nothing of its content.
@@ -73,13 +75,23 @@ impl fmt::Display for UploadError {
 impl std::error::Error for UploadError {}
 
 impl Upload {
-    /// At most `most` bytes of `inner`.
-    pub(super) fn new(inner: Incoming, most: u64) -> (Self, Watch) {
+    /// Nothing of `inner` until [`allow`](Self::allow) says how much.
+    pub(super) fn new(inner: Incoming) -> (Self, Watch) {
         let watch = Watch(Arc::new(AtomicU8::new(Progress::Open as u8)));
         if inner.is_end_stream() {
             watch.set(Progress::Complete);
         }
-        (Self { inner, watch: watch.clone(), left: most }, watch)
+        (Self { inner, watch: watch.clone(), left: 0, asked: false }, watch)
+    }
+
+    /// At most so many bytes, before any were asked for.
+    pub(super) fn allow(&mut self, most: u64) {
+        self.left = most;
+    }
+
+    /// Whether anybody has asked for any of it, so that it cannot be sent from its beginning again.
+    pub(super) fn was_asked(&self) -> bool {
+        self.asked
     }
 }
 
@@ -91,6 +103,7 @@ impl Body for Upload {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
+        self.asked = true;
         let frame = ready!(Pin::new(&mut self.inner).poll_frame(context));
         let result = match frame {
             None => {

@@ -2,10 +2,12 @@
 
 mod support;
 
+mod admin;
 mod carry;
 mod clients;
 mod configuration;
 mod demo;
 mod drain;
 mod refusals;
+mod rotate;
 mod secrets;

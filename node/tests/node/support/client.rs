@@ -61,6 +61,12 @@ impl Client {
         self.answer()
     }
 
+    /// A request without a body, of any method.
+    pub(crate) fn ask(&mut self, method: &str, path: &str, headers: &str) -> std::io::Result<Answer> {
+        self.send(format!("{method} {path} HTTP/1.1\r\nhost: node\r\n{headers}\r\n"))?;
+        self.answer()
+    }
+
     /// Reads one answer to a request that is not `HEAD`. An error if none comes, or if its head is cut.
     pub(crate) fn answer(&mut self) -> std::io::Result<Answer> {
         let head = loop {

@@ -21,6 +21,11 @@ pub(crate) fn program() -> Command {
     command
 }
 
+/// The token of operators where [`ADMIN`] is in the configuration and [`ADMIN_FILE`] beside it.
+pub(crate) const OPERATOR: &str = "token-of-operators";
+pub(crate) const ADMIN: &str = "[admin]\nlisten = \"127.0.0.1:0\"\ntoken_file = \"operators\"\n";
+pub(crate) const ADMIN_FILE: (&str, &str) = ("operators", OPERATOR);
+
 /// A folder of its own for the files of one test.
 #[derive(Debug)]
 pub(crate) struct Folder(PathBuf);
@@ -34,8 +39,12 @@ impl Folder {
         Folder(path)
     }
 
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
     pub(crate) fn write(&self, name: &str, content: &str) -> PathBuf {
-        let file = self.0.join(name);
+        let file = self.path(name);
         std::fs::write(&file, content).expect("a file in the temporary folder");
         file
     }
@@ -56,7 +65,7 @@ pub(crate) struct Node {
     /// Everything it wrote to standard output, line by line.
     printed: Arc<Mutex<Vec<String>>>,
     log: Option<JoinHandle<String>>,
-    _folder: Option<Folder>,
+    folder: Option<Folder>,
 }
 
 /// How a node ended.
@@ -110,8 +119,7 @@ impl Node {
         });
         let address = address.recv_timeout(PATIENCE);
         // What cannot say where it listens has said why it does not.
-        let mut node =
-            Node { child, address: ([127, 0, 0, 1], 0).into(), printed, log: Some(log), _folder: folder };
+        let mut node = Node { child, address: ([127, 0, 0, 1], 0).into(), printed, log: Some(log), folder };
         node.address = address.expect("the node says where it listens");
         node
     }
@@ -161,6 +169,25 @@ impl Node {
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
         panic!("still held: {}", held(&last).join(", "));
+    }
+
+    /// Changes a file beside the configuration, or the configuration itself.
+    pub(crate) fn write(&self, name: &str, content: &str) {
+        self.folder.as_ref().expect("the demo has no files").write(name, content);
+    }
+
+    /// Where operators call.
+    pub(crate) fn admin(&self) -> SocketAddr {
+        const BEFORE: &str = "operators on http://";
+        let printed = self.printed_when(|text| text.contains(BEFORE));
+        let (_, rest) = printed.split_once(BEFORE).expect("just found");
+        rest.split('/').next().and_then(|at| at.parse().ok()).expect("an address after http://")
+    }
+
+    /// One request of an operator.
+    pub(crate) fn operate(&self, method: &str, path: &str) -> Answer {
+        let headers = format!("{}connection: close\r\n", bearer(OPERATOR));
+        Client::connect(self.admin()).ask(method, path, &headers).expect("an answer")
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
