@@ -67,7 +67,8 @@ impl HttpProvider {
     /// Installs an epoch in place of `expected` ([`Epoch::NONE`]: the first one). Plans that are bound to the one
     /// before start nothing more on it; accepted calls end on it.
     ///
-    /// Checks everything before it installs anything. Allocates, and reads `/etc/resolv.conf` where no name server
+    /// Checks everything before it installs anything; the epoch and the clients of all origins are installed together or not
+    /// at all. Allocates, and reads `/etc/resolv.conf` where no name server
     /// is configured.
     ///
     /// # Errors
@@ -100,13 +101,11 @@ impl HttpProvider {
         if let Some(credential) = &config.credentials {
             setup = setup.credentials(credential.value());
         }
-        let installed = pools.install(setup, expected)?;
-        let clients = (0_u16..).map(|slot| pools.client::<HttpConnection>(&installed, OriginSlot::new(slot)));
-        let origins = origins
-            .into_iter()
-            .zip(clients)
-            .map(|(origin, client)| Ok(Slot { origin, client: client? }))
-            .collect::<Result<Vec<_>, HttpError>>()?;
+        // At most `MAXIMUM_ORIGINS`: checked above.
+        let (installed, clients) =
+            pools.install_with_clients::<HttpConnection>(setup, expected, origins.len() as u16)?;
+        let each = origins.into_iter().zip(clients);
+        let origins = each.map(|(origin, client)| Slot { origin, client }).collect();
         Ok(Self(Arc::new(Inner {
             pools: pools.clone(),
             installed,

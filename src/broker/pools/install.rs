@@ -17,8 +17,33 @@ use std::sync::Arc;
 impl Registry {
     /// See [`ProviderPools::install`](super::ProviderPools::install).
     pub(super) fn install(&self, setup: ProviderSetup, expected: Epoch) -> Result<InstalledProvider, Error> {
+        self.install_with(setup, expected, |_, _| Ok(())).map(|(installed, ())| installed)
+    }
+
+    /// See [`ProviderPools::install_with_clients`](super::ProviderPools::install_with_clients).
+    pub(super) fn install_with_clients<T: Resource>(
+        self: &Arc<Self>,
+        setup: ProviderSetup,
+        expected: Epoch,
+        origins: u16,
+    ) -> Result<(InstalledProvider, Vec<ProviderClient<T>>), Error> {
+        self.install_with(setup, expected, |books, core| {
+            (0..origins).map(|slot| self.make(books, core, OriginSlot::new(slot))).collect()
+        })
+    }
+
+    /// Installs an epoch with what `make` makes for it. Whatever can be refused comes before the step that puts the new
+    /// epoch in the place of the old one.
+    fn install_with<C>(
+        &self,
+        setup: ProviderSetup,
+        expected: Epoch,
+        make: impl FnOnce(&mut Books, &Arc<EpochCore>) -> Result<C, Error>,
+    ) -> Result<(InstalledProvider, C), Error> {
         self.sweep();
-        let (installed, replaced) = {
+        // What was made in vain goes once the books are let go.
+        let _in_vain;
+        let (installed, made, replaced) = {
             let mut books = self.books();
             self.check_open()?;
             let table = self.installed.load_full();
@@ -28,6 +53,14 @@ impl Registry {
                 return Err(Error::denied(Denied::StaleEpoch));
             }
             let installed = self.lay(&books, setup)?;
+            let listed = books.clients.len();
+            let made = match make(&mut books, &installed.core) {
+                Ok(made) => made,
+                Err(error) => {
+                    _in_vain = (books.clients.split_off(listed), installed);
+                    return Err(error);
+                }
+            };
             let core = &installed.core;
             let word = &self.ground().floor.providers[usize::from(core.logical.number())];
             if word.swap_tag(old.as_ref().map_or(0, |old| old.core.tag), core.tag).is_err() {
@@ -42,12 +75,12 @@ impl Registry {
             books.tallies.push(core.data.tally.clone());
             self.publish(&books);
             let replaced = old.map(|old| (books.close_clients(Some(old.core.tag), false), old));
-            (installed, replaced)
+            (installed, made, replaced)
         };
         if let Some((clients, old)) = replaced {
             self.drain_epoch(&old.core, clients);
         }
-        Ok(installed)
+        Ok((installed, made))
     }
 
     /// Makes an epoch of the setup, with its number, its tag and its charge, if there is room for it.
@@ -137,7 +170,6 @@ impl Registry {
         origin: OriginSlot,
     ) -> Result<ProviderClient<T>, Error> {
         let core = &provider.core;
-        let number = core.logical.number();
         let mut books = self.books();
         self.check_open()?;
         if !core.is_current() {
@@ -149,6 +181,17 @@ impl Registry {
             let typed = any.downcast::<ClientCore<T>>();
             return typed.map(|core| ProviderClient { core }).map_err(|_| Error::denied(Denied::OtherType));
         }
+        self.make(&mut books, core, origin)
+    }
+
+    /// A client of an epoch, which is current or about to be, if there is room for it.
+    fn make<T: Resource>(
+        self: &Arc<Self>,
+        books: &mut Books,
+        core: &Arc<EpochCore>,
+        origin: OriginSlot,
+    ) -> Result<ProviderClient<T>, Error> {
+        let number = core.logical.number();
         let limits = self.limits.load();
         if self.clients.load(order::OBSERVE) >= limits.clients {
             return Err(Error::full(Dimension::PoolsClients, Scope::Node));

@@ -124,6 +124,21 @@ impl ProviderPools {
         registry.install(setup, expected).map_err(|error| registry.ground().refuse(error))
     }
 
+    /// As [`Self::install`], with a client for each of the first `origins` origins, in their order. If there is no room for
+    /// one of them, nothing is installed: the epoch and its clients come together or not at all.
+    ///
+    /// # Errors
+    /// As [`Self::install`]; no room for a client of this provider or of the node, those of replaced epochs included. The
+    /// installed configuration stays as it is.
+    pub fn install_with_clients<T: Resource>(
+        &self,
+        setup: ProviderSetup,
+        expected: Epoch,
+        origins: u16,
+    ) -> Result<(InstalledProvider, Vec<ProviderClient<T>>), Error> {
+        self.owner.registry.install_with_clients(setup, expected, origins)
+    }
+
     /// Takes a provider out of service: nothing is admitted or started on it any more; what was accepted finishes.
     ///
     /// # Errors

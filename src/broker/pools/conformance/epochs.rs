@@ -46,6 +46,49 @@ async fn a_rejected_rotation_and_a_second_registry_change_nothing_30() {
     assert!(matches!(again, Err(SetupError::Second(_))), "after the retirement too: {again:?}");
 }
 
+/// pools.17: a replacement that has no room for its clients is rejected as a whole.
+#[tokio::test]
+async fn an_epoch_and_its_clients_are_installed_together_or_not_at_all() {
+    let limits = PoolLimits { clients_per_provider: 3, clients: 4, ..roomy() };
+    let node = Node::new(limits);
+    let install = |epoch, expected, origins| {
+        let setup = Node::setup("orders", epoch);
+        node.pools.install_with_clients::<Nothing>(setup, Epoch(expected), origins)
+    };
+    assert_full(install(1, 0, 4), Dimension::PoolsClientsPerProvider, Scope::Provider(0));
+    assert_kind(node.pools.provider("orders"), Kind::Denied(Denied::Unknown));
+    until("the refused first one is forgotten", || {
+        node.counts() == PoolSnapshot { control_owners: 1, ..PoolSnapshot::default() }
+    })
+    .await;
+    let (old, clients) = install(1, 0, 2).expect("room");
+    assert_eq!(clients.len(), 2);
+    let plan = node.plan("alpha", &old);
+    let session = node.session(&plan);
+    node.parked(&clients[1], &session, Nothing);
+    let before = node.counts();
+    assert_eq!((before.clients, before.idle_connections), (2, 1));
+    // One client fits beside the two of the old epoch, and two do not.
+    assert_full(install(2, 1, 2), Dimension::PoolsClientsPerProvider, Scope::Provider(0));
+    assert!(old.is_current());
+    assert_eq!(node.counts(), before, "the connection rests where it rested, and nothing more is charged");
+    let again = node.pools.client::<Nothing>(&old, OriginSlot::new(1)).expect("made already");
+    let call = node.call(&again, &session);
+    assert!(again.checkout(&call).expect("allowed").is_some());
+    drop(call);
+    let (new, made) = install(2, 1, 1).expect("room for one");
+    assert!(new.is_current() && !old.is_current());
+    assert_kind(node.pools.admit(&clients[0], &session), Kind::Retired(What::Epoch));
+    drop((old, plan, session, clients, again));
+    let plan = node.plan("alpha", &new);
+    let session = node.session(&plan);
+    drop(node.call(&made[0], &session));
+    until("the old one is gone", || node.counts().retained_configurations == 1).await;
+    assert_eq!(node.counts().clients, 1);
+    drop((new, made, session, plan));
+    node.assert_clean_end().await;
+}
+
 /// pools.16, pools.18, pools.55, pools.56: the old epoch's queue is refused at once; its calls finish, and park nothing.
 #[tokio::test]
 async fn a_rotation_is_one_step_29() {
