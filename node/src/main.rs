@@ -104,7 +104,8 @@ fn run_demo(listen: SocketAddr) -> Result<ExitCode, Unusable> {
 
 fn run_serve(file: &Path) -> Result<ExitCode, Unusable> {
     let config = load(file)?;
-    runtime(config.node.workers)?.block_on(async {
+    let (runtime, close) = (runtime(config.node.workers)?, config.node.close);
+    let ended = runtime.block_on(async {
         let listeners = Listeners::bind(&config).await.map_err(|error| cannot_listen(&error, "listen"))?;
         let address = listeners.address().map_err(|error| Unusable(error.to_string()))?;
         let mut hello = format!("latent-node {}: listening on http://{address}\n", env!("CARGO_PKG_VERSION"));
@@ -115,7 +116,10 @@ fn run_serve(file: &Path) -> Result<ExitCode, Unusable> {
             hello += &format!("operators on http://{admin}/admin/\n");
         }
         serve(config, listeners, &hello).await
-    })
+    });
+    // A rotation may still read a file that does not answer.
+    runtime.shutdown_timeout(close);
+    ended
 }
 
 fn run_check(file: &Path) -> Result<ExitCode, Unusable> {
@@ -124,7 +128,7 @@ fn run_check(file: &Path) -> Result<ExitCode, Unusable> {
     runtime(Some(1))?
         .block_on(async { Gateway::build(&config).map(drop) })
         .map_err(|error| unusable(file, &error))?;
-    println!("{}: can be used\n\n{}", file.display(), check::explain(&config));
+    say(&format!("{}: can be used\n\n{}", file.display(), check::explain(&config)));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -141,8 +145,17 @@ fn load(file: &Path) -> Result<Config, Unusable> {
 
 async fn serve(config: Config, listeners: Listeners, hello: &str) -> Result<ExitCode, Unusable> {
     let running = Running::start(config, listeners).map_err(|error| Unusable(error.to_string()))?;
-    println!("{hello}");
+    say(hello);
     Ok(if running.run().await { ExitCode::SUCCESS } else { ExitCode::from(LEFT) })
+}
+
+/// A line on standard output. Who reads it may have read enough and gone (`| head`): that is no failure of this program.
+fn say(text: &str) {
+    use std::io::Write;
+    let mut out = std::io::stdout().lock();
+    if let Err(error) = writeln!(out, "{text}").and_then(|()| out.flush()) {
+        tracing::debug!(%error, "standard output is gone");
+    }
 }
 
 /// Worker threads: as configured, or one for each core.

@@ -16,6 +16,7 @@ use crate::check;
 use crate::config::{Config, Node};
 use crate::gateway::{BuildError, Gateway};
 use crate::ingress::front::{Desk, Doors, Front, Phase};
+use crate::say;
 use crate::status;
 
 /// Connections to the status listener at a time.
@@ -211,12 +212,12 @@ impl Running {
         let is_clean = left.is_clean() && self.desk.connections() == 0;
         if is_clean {
             tracing::info!("stopped; nothing is left");
-            println!("stopped; left: nothing");
+            say("stopped; left: nothing");
             return true;
         }
         let remaining = status::remaining(&status::library(gateway));
         tracing::error!(connections = self.desk.connections(), remaining, "stopped with something left");
-        println!("stopped; left: {remaining}");
+        say(&format!("stopped; left: {remaining}"));
         false
     }
 }

@@ -71,8 +71,10 @@ pub struct ConfigFault {
 pub enum RequestFault {
     /// The method opens a tunnel or reflects credentials: `CONNECT`, `TRACE`.
     Method,
-    /// The target is not an absolute path of visible ASCII within its bound.
+    /// The target is not an absolute path of visible ASCII.
     Target,
+    /// The target is longer than its bound.
+    TargetTooLong,
     /// The provider has no origin of that slot.
     Origin,
     /// There are too many header fields.
@@ -214,13 +216,14 @@ impl HttpError {
 
     /// The status a gateway may answer with.
     ///
-    /// 400, 413, 431: the request itself. 403: denied. 429: a dimension is full. 500: the provider's configuration.
+    /// 400, 413, 414, 431: the request itself. 403: denied. 429: a dimension is full. 500: the provider's configuration.
     /// 502: the origin or its name server broke the exchange. 503: backoff, a dial under way, too long a
     /// wait for a turn, retirement, stop, no local port. 504: the deadline.
     pub fn gateway_status(&self) -> u16 {
         match self.kind {
             HttpErrorKind::Library(error) => library_status(error),
             HttpErrorKind::Config(_) => 500,
+            HttpErrorKind::Request(RequestFault::TargetTooLong) => 414,
             HttpErrorKind::Request(RequestFault::TooManyHeaders | RequestFault::HeadersTooLong) => 431,
             HttpErrorKind::Request(_) | HttpErrorKind::RequestCutShort | HttpErrorKind::RequestBody => 400,
             HttpErrorKind::RequestTooLarge => 413,
@@ -304,7 +307,8 @@ impl RequestFault {
     fn rule(self) -> &'static str {
         match self {
             Self::Method => "CONNECT and TRACE are not forwarded",
-            Self::Target => "the target must be an absolute path of visible ASCII within its bound",
+            Self::Target => "the target must be an absolute path of visible ASCII",
+            Self::TargetTooLong => "the target is too long",
             Self::Origin => "the provider has no such origin",
             Self::TooManyHeaders => "too many header fields",
             Self::HeadersTooLong => "the header fields are too long",

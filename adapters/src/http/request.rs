@@ -136,7 +136,11 @@ pub(crate) fn credential_value(bytes: &[u8]) -> Option<HeaderValue> {
 fn check_target(method: &Method, target: &str, limits: &HeadLimits) -> Result<(), RequestFault> {
     let visible = target.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'#' | b'\\'));
     let shaped = target.starts_with('/') || (target == "*" && *method == Method::OPTIONS);
-    if visible && shaped && target.len() <= limits.target_bytes { Ok(()) } else { Err(RequestFault::Target) }
+    match (visible && shaped, target.len() <= limits.target_bytes) {
+        (true, true) => Ok(()),
+        (false, _) => Err(RequestFault::Target),
+        (true, false) => Err(RequestFault::TargetTooLong),
+    }
 }
 
 /// Keeps the two names of the credential in one place.
@@ -148,7 +152,7 @@ pub(crate) fn credential_header(credential: Option<&HttpCredential>) -> Option<H
 mod tests {
     use super::*;
 
-    fn outgoing(method: Method, target: &'static str, exact: Option<u64>) -> Result<Outgoing, RequestFault> {
+    fn outgoing(method: Method, target: &str, exact: Option<u64>) -> Result<Outgoing, RequestFault> {
         let target = PathAndQuery::try_from(target).map_err(|_| RequestFault::Target)?;
         Outgoing::new(method, target, HeaderMap::new(), &HeadLimits::default(), exact)
     }
@@ -171,6 +175,11 @@ mod tests {
                 "{target:?}"
             );
         }
+        let most = HeadLimits::default().target_bytes;
+        let target = |bytes| format!("/{}", "a".repeat(bytes - 1));
+        assert!(outgoing(Method::GET, &target(most), Some(0)).is_ok());
+        let long = outgoing(Method::GET, &target(most + 1), Some(0));
+        assert_eq!(long.err(), Some(RequestFault::TargetTooLong));
     }
 
     #[test]

@@ -79,3 +79,16 @@ fn a_missing_file_or_word_is_told() {
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("LATENT_LOG cannot be used"));
 }
+
+#[test]
+fn check_into_a_pipe_that_nobody_reads_is_no_panic() {
+    let folder = Folder::new();
+    let file = folder.write("node.toml", GOOD);
+    let mut child = program().arg("check").arg("--config").arg(&file).spawn().expect("the program runs");
+    // Gone before anything can have been written: the report fits no pipe that has no reader.
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}");
+    assert!(!said.contains("panicked"), "{said}");
+}

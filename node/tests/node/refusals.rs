@@ -79,7 +79,8 @@ fn who_where_and_what_are_checked_before_anything_is_sent() {
     is(&node.get("/http/local@7/ok", &alice), 404, "unknown-provider", "not-sent");
     is(&node.get("/nonsense", &alice), 404, "unknown-path", "not-sent");
     is(&node.get_as("token-of-bob", "/http/local/ok"), 403, "provider-not-granted", "not-sent");
-    for wrong in ["0", "soon", "-1"] {
+    is(&node.get("/http/local@+0/ok", &alice), 404, "unknown-path", "not-sent");
+    for wrong in ["0", "soon", "-1", "+5"] {
         let answer = node.get("/http/local/ok", &format!("{alice}x-deadline-ms: {wrong}\r\n"));
         is(&answer, 400, "invalid-deadline", "not-sent");
     }
@@ -118,6 +119,9 @@ fn what_is_too_large_is_refused() {
     client.send("1\r\nx\r\n").expect("the node reads");
     let answer = client.answer().expect("an answer");
     assert_eq!((answer.status, answer.json()["error"].as_str()), (413, Some("request-too-large")));
+
+    let long = format!("/http/other/ok/{}", "x".repeat(8 << 10));
+    is(&node.get_as("token-of-bob", &long), 414, "http-request-invalid", "not-sent");
 
     let body = node.get_as("token-of-bob", "/http/other/bytes/1000");
     assert_eq!((body.status, body.body.len()), (200, 1_000));
