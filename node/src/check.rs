@@ -37,7 +37,7 @@ fn write_all(out: &mut String, config: &Config) -> std::fmt::Result {
     match &config.admin {
         Some(admin) => writeln!(
             out,
-            "operators on {} (rotate, retire, snapshot, metrics), token from {}",
+            "operators on {} (rotate, limits, retire, snapshot, metrics), token from {}",
             admin.listen, admin.source
         )?,
         None => writeln!(out, "no listener for operators; [admin] makes one")?,

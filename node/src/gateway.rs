@@ -113,11 +113,6 @@ impl Gateway {
         self.names.get(name).map(|place| &self.doors[*place])
     }
 
-    /// Every provider, in the order of the configuration.
-    pub(crate) fn doors(&self) -> &[Door] {
-        &self.doors
-    }
-
     /// Until when a request of `tenant` may take that asks for so long.
     pub(crate) fn until(&self, tenant: &Admitted, wanted: Option<Duration>) -> Deadline {
         let time = wanted.unwrap_or(self.deadline).min(tenant.longest);

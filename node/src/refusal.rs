@@ -128,7 +128,8 @@ fn whole_seconds(time: Option<Duration>) -> HeaderValue {
     HeaderValue::from(u64::try_from(seconds).unwrap_or(u64::MAX))
 }
 
-fn scope_name(scope: Scope) -> &'static str {
+/// Whose limit it was, as callers are told.
+pub(crate) fn scope_name(scope: Scope) -> &'static str {
     match scope {
         Scope::Node => "node",
         Scope::Tenant(_) => "tenant",

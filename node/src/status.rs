@@ -4,10 +4,11 @@ use std::sync::atomic::Ordering;
 
 use serde_json::{Map, Value, json};
 
+use crate::admin::lists;
 use crate::gateway::Gateway;
 use crate::ingress::front::Desk;
 
-/// The status page. It reads `/snapshot` every two seconds while somebody looks at it.
+/// The status page. It reads `/snapshot` and `/figures` every two seconds while somebody looks at it.
 pub(crate) const PAGE: &str = include_str!("status.html");
 /// What that page may do: run its own script and ask this node.
 pub(crate) const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'";
@@ -20,18 +21,8 @@ pub(crate) fn snapshot(desk: &Desk) -> Value {
         "requests": desk.requests.load(Ordering::Relaxed),
     });
     all.insert("node".to_owned(), node);
+    all.insert("draining".to_owned(), lists::draining(&desk.gateway));
     Value::Object(all)
-}
-
-/// What operators see beside that.
-pub(crate) fn full(desk: &Desk) -> Value {
-    let mut all = snapshot(desk);
-    let providers = desk.gateway.doors().iter().map(|door| {
-        let installed = door.current();
-        json!({ "provider": &*door.name, "epoch": installed.epoch(), "origins": installed.origins })
-    });
-    all["providers"] = providers.collect();
-    all
 }
 
 /// A JSON object of these fields of a snapshot.
@@ -51,7 +42,7 @@ pub(crate) fn library(gateway: &Gateway) -> Map<String, Value> {
     let pools = counts!(gateway.pools.snapshot() =>
         configurations, retained_configurations, clients, connections, active_connections, idle_connections,
         connecting_connections, retired_connections, pending_requests, running_requests, workers, cleanup_jobs,
-        failed_cleanup, metadata_bytes, control_owners, control_failed, closed, retired);
+        failed_cleanup, metadata_bytes, contained_panics, control_owners, control_failed, closed, retired);
     [("broker", broker), ("io", io), ("pools", pools)]
         .map(|(name, counts)| (name.to_owned(), counts))
         .into_iter()

@@ -4,8 +4,13 @@
 //! | --- | --- |
 //! | `mod` | who may, what a path means, bounds of a request |
 //! | `rotate` | a provider's next epoch, from the configuration as it is now |
+//! | `limits` | lower limits of the pools |
+//! | `lists`, `figures` | who holds what; what happened since the start |
 //! | `metrics` | counts in the text format of Prometheus |
 
+pub(crate) mod figures;
+mod limits;
+pub(crate) mod lists;
 mod metrics;
 mod rotate;
 
@@ -18,6 +23,7 @@ use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
+use serde_json::Value;
 use tokio::sync::{Mutex, Notify};
 use tokio::time::timeout;
 
@@ -41,6 +47,8 @@ pub(crate) struct Admin {
     file: PathBuf,
     /// Held by the one rotation that is under way.
     rotating: Arc<Mutex<()>>,
+    /// Held by the one lowering that is under way.
+    lowering: std::sync::Mutex<()>,
     retire: Notify,
 }
 
@@ -50,7 +58,8 @@ impl Admin {
     /// The system gives no randomness.
     pub(crate) fn new(admin: &config::Admin, file: PathBuf) -> Result<Self, getrandom::Error> {
         let token = Tokens::new(std::iter::once(admin.token.reveal()))?;
-        Ok(Self { token, file, rotating: Arc::default(), retire: Notify::new() })
+        let (rotating, lowering) = Default::default();
+        Ok(Self { token, file, rotating, lowering, retire: Notify::new() })
     }
 
     /// Resolves once an operator has retired the node.
@@ -63,6 +72,7 @@ impl Admin {
 enum Route<'a> {
     Snapshot,
     Metrics,
+    Limits,
     Rotate(&'a str),
     Retire,
 }
@@ -72,6 +82,7 @@ impl<'a> Route<'a> {
         match path {
             "/admin/snapshot" => Some(Self::Snapshot),
             "/metrics" => Some(Self::Metrics),
+            "/admin/limits" => Some(Self::Limits),
             "/admin/retire" => Some(Self::Retire),
             _ => {
                 let name = path.strip_prefix("/admin/providers/")?.strip_suffix("/rotate")?;
@@ -84,6 +95,7 @@ impl<'a> Route<'a> {
     fn methods(&self) -> &'static str {
         match self {
             Self::Snapshot | Self::Metrics => "GET, HEAD",
+            Self::Limits => "GET, HEAD, PATCH",
             Self::Rotate(_) | Self::Retire => "POST",
         }
     }
@@ -100,26 +112,29 @@ pub(crate) async fn answer(desk: &Arc<Desk>, request: Request<Incoming>) -> Resu
     token.and_then(|token| admin.token.find(token)).ok_or_else(unauthenticated)?;
     let (head, body) = request.into_parts();
     let route = Route::of(head.uri.path()).ok_or_else(|| {
-        let text = "no such path; there are GET /admin/snapshot, GET /metrics, POST /admin/retire and \
-                    POST /admin/providers/{name}/rotate";
+        let text = "no such path; there are GET /admin/snapshot, GET /metrics, PATCH /admin/limits, \
+                    POST /admin/retire and POST /admin/providers/{name}/rotate";
         Refusal::of_node(StatusCode::NOT_FOUND, "unknown-path", text)
     })?;
     if !route.knows(&head.method) {
         return Err(Refusal::method(route.methods()));
     }
     let body = read(desk, body).await?;
-    if !body.is_empty() {
+    let patch = head.method == Method::PATCH;
+    if !body.is_empty() && !patch {
         let text = "this takes no body: what is to change is changed in the configuration file";
         return Err(Refusal::of_node(StatusCode::BAD_REQUEST, "unexpected-body", text));
     }
     match route {
-        Route::Snapshot => Ok(json(format!("{:#}\n", status::full(desk)))),
+        Route::Snapshot => Ok(json(format!("{:#}\n", full(desk)))),
         Route::Metrics => {
-            let mut response = Response::new(Reply::text(metrics::text(&status::full(desk))));
+            let mut response = Response::new(Reply::text(metrics::text(desk)));
             let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
             response.headers_mut().insert(CONTENT_TYPE, kind);
             Ok(response)
         }
+        Route::Limits if patch => limits::lower(desk, admin, &body),
+        Route::Limits => Ok(limits::show(desk)),
         Route::Rotate(name) => rotate::rotate(desk, admin, name).await,
         Route::Retire => {
             admin.retire.notify_one();
@@ -128,6 +143,16 @@ pub(crate) async fn answer(desk: &Arc<Desk>, request: Request<Incoming>) -> Resu
             Ok(response)
         }
     }
+}
+
+/// Everything that the node can tell of itself, names included.
+fn full(desk: &Desk) -> Value {
+    let mut all = status::snapshot(desk);
+    if let Value::Object(all) = &mut all {
+        all.append(&mut lists::lists(&desk.gateway));
+        all.insert("figures".to_owned(), figures::figures(&desk.gateway));
+    }
+    all
 }
 
 fn unauthenticated() -> Refusal {
@@ -167,6 +192,7 @@ mod tests {
         let of = |path| Route::of(path).map(|route| route.methods());
         assert_eq!(of("/admin/snapshot"), Some("GET, HEAD"));
         assert_eq!(of("/metrics"), Some("GET, HEAD"));
+        assert_eq!(of("/admin/limits"), Some("GET, HEAD, PATCH"));
         assert_eq!(of("/admin/retire"), Some("POST"));
         assert_eq!(of("/admin/providers/orders/rotate"), Some("POST"));
         for unknown in ["/", "/admin", "/admin/", "/admin/providers//rotate", "/admin/providers/a/b/rotate"] {

@@ -26,11 +26,11 @@ pub(crate) enum Phase {
 /// What is served behind a listener; `/healthz` everywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Doors {
-    /// `/http/...`, `/snapshot` and `/`
+    /// `/http/...`, `/snapshot`, `/figures` and `/`
     All,
     /// `/http/...`
     Providers,
-    /// `/snapshot` and `/`
+    /// `/snapshot`, `/figures` and `/`
     Status,
     /// `/admin/...` and `/metrics`, with the token of operators.
     Admin,

@@ -45,6 +45,7 @@ pub(super) async fn handle(
                 .await
         }
         Route::Snapshot if doors.status() => page(&method, || snapshot(&desk)),
+        Route::Figures if doors.status() => page(&method, || figures(&desk)),
         Route::Page if doors.status() => page(&method, status_page),
         _ => {
             let text = "no such path; providers are at /http/{provider}/{path}";
@@ -88,6 +89,10 @@ fn health(desk: &Desk) -> Response<Reply> {
 
 fn snapshot(desk: &Desk) -> Response<Reply> {
     json(format!("{:#}\n", status::snapshot(desk)))
+}
+
+fn figures(desk: &Desk) -> Response<Reply> {
+    json(format!("{:#}\n", admin::figures::figures(&desk.gateway)))
 }
 
 fn status_page() -> Response<Reply> {

@@ -18,6 +18,8 @@ pub(super) enum Route<'a> {
     Health,
     /// `/snapshot`
     Snapshot,
+    /// `/figures`
+    Figures,
     /// `/`
     Page,
     Unknown,
@@ -29,6 +31,7 @@ impl<'a> Route<'a> {
             "/" => Self::Page,
             "/healthz" => Self::Health,
             "/snapshot" => Self::Snapshot,
+            "/figures" => Self::Figures,
             path => path
                 .strip_prefix("/http/")
                 .and_then(|rest| provider(rest, uri.query()))
@@ -68,6 +71,7 @@ mod tests {
             ("/?x", Route::Page),
             ("/healthz", Route::Health),
             ("/snapshot", Route::Snapshot),
+            ("/figures", Route::Figures),
             ("/http/demo", to("demo", 0, "/")),
             ("/http/demo/", to("demo", 0, "/")),
             ("/http/demo?a=/b", to("demo", 0, "/?a=/b")),

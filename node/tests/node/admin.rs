@@ -1,7 +1,7 @@
 //! The listener of operators: who may, what paths mean, what is bounded.
 
 use super::carry::config;
-use super::support::client::{Client, bearer};
+use super::support::client::{Answer, Client, bearer};
 use super::support::node::{ADMIN, ADMIN_FILE, Node, OPERATOR, program};
 use super::support::origin::Origin;
 use super::support::wait_until;
@@ -49,11 +49,16 @@ fn unknown_paths_and_methods_are_told_in_json() {
         ("GET", "/admin/providers/local/rotate", 405, "method-not-allowed"),
         ("GET", "/admin/retire", 405, "method-not-allowed"),
         ("POST", "/admin/snapshot", 405, "method-not-allowed"),
+        ("DELETE", "/admin/limits", 405, "method-not-allowed"),
     ] {
         let answer = node.operate(method, path);
         assert_eq!((answer.status, answer.json()["error"].as_str()), (status, Some(code)), "{method} {path}");
         if status == 405 {
-            let allow = if path.ends_with("snapshot") { "GET, HEAD" } else { "POST" };
+            let allow = match path.rsplit('/').next() {
+                Some("snapshot") => "GET, HEAD",
+                Some("limits") => "GET, HEAD, PATCH",
+                _ => "POST",
+            };
             assert_eq!(answer.header("allow"), Some(allow), "{path}");
         }
     }
@@ -95,7 +100,14 @@ fn the_snapshot_and_the_metrics_tell_the_same() {
     let snapshot = snapshot.json();
     assert_eq!(snapshot["pools"]["connections"], 1);
     assert_eq!(snapshot["providers"][0]["provider"], "local");
-    assert_eq!(snapshot["providers"][0]["epoch"], 1);
+    assert_eq!(snapshot["providers"][0]["installed_epoch"], 1);
+    assert_eq!(snapshot["epochs"][0]["connections"], 1);
+    assert_eq!(snapshot["clients"][0]["idle_connections"], 1);
+    assert_eq!(snapshot["tenants"][0]["tenant"], "alice");
+    assert_eq!(snapshot["figures"]["grants"], 1);
+    assert_eq!(node.get("/figures", "").json(), snapshot["figures"]);
+    assert_eq!(snapshot["draining"], serde_json::json!({"epochs": 0, "requests": 0, "connections": 0}));
+    assert!(!node.snapshot().to_string().contains("alice"), "who may look without a token sees no names");
     let metrics = node.operate("GET", "/metrics");
     assert!(metrics.header("content-type").is_some_and(|kind| kind.starts_with("text/plain; version=0.0.4")));
     let text = metrics.text();
@@ -104,11 +116,130 @@ fn the_snapshot_and_the_metrics_tell_the_same() {
         "latent_pools_connections 1",
         "latent_broker_plans 1",
         "latent_io_closed 0",
-        "latent_provider_epoch{provider=\"local\"} 1",
+        "latent_provider_installed_epoch{provider=\"local\"} 1",
+        "latent_epoch_idle_connections{epoch=\"1\",provider=\"local\"} 1",
+        "latent_client_idle_connections{epoch=\"1\",origin=\"0\",provider=\"local\"} 1",
+        "latent_tenant_plans{tenant=\"alice\"} 1",
+        "# TYPE latent_grants_total counter",
+        "latent_grants_total 1",
+        "latent_refusals_total{dimension=\"pools.running\"} 0",
+        "latent_queue_age_seconds_bucket{le=\"+Inf\"} 0",
+        "latent_queue_age_seconds_count 0",
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
     }
-    assert!(!text.contains("alice"), "names of tenants are not for everybody's dashboard:\n{text}");
+    assert!(node.stop().status.success());
+}
+
+/// Sends a body to `/admin/limits`.
+fn patch(node: &Node, body: &str) -> Answer {
+    let mut client = Client::connect(node.admin());
+    client
+        .send(format!(
+            "PATCH /admin/limits HTTP/1.1\r\nhost: node\r\n{}content-length: {}\r\n\r\n{body}",
+            bearer(OPERATOR),
+            body.len()
+        ))
+        .expect("the node reads");
+    client.answer().expect("an answer")
+}
+
+#[test]
+fn limits_are_lowered_whole_or_not_at_all() {
+    let origin = Origin::start();
+    let node = node(&origin);
+    let shown = node.operate("GET", "/admin/limits").json();
+    assert_eq!((&shown["running"], &shown["queue_age"]), (&64.into(), &"5 s".into()));
+    // One request runs, one connection is busy.
+    let mut slow = node.client();
+    slow.send(format!("GET /http/local/slow/800 HTTP/1.1\r\nhost: node\r\n{}\r\n", bearer("token-of-alice")))
+        .expect("the node reads");
+    wait_until("it runs", || node.snapshot()["pools"]["active_connections"] == 1);
+
+    let lowered = patch(&node, r#"{"running": 32, "pools.pending": 64, "idle_age": "20 s"}"#);
+    assert_eq!(lowered.status, 200, "{}", lowered.text());
+    let lowered = lowered.json();
+    assert_eq!(
+        (&lowered["running"], &lowered["pending"], &lowered["idle_age"], &lowered["queue_age"]),
+        (&32.into(), &64.into(), &"20 s".into(), &"5 s".into())
+    );
+    // Raised, fixed, below what is used: each is named, and nothing of it is done.
+    let refused =
+        patch(&node, r#"{"running": 8, "pending": 128, "initial_backoff": "50 ms", "idle_age": "10 s"}"#);
+    assert_eq!(refused.status, 409, "{}", refused.text());
+    let obstacles = refused.json()["obstacles"].clone();
+    let named = |dimension: &str| {
+        let found = obstacles.as_array().into_iter().flatten().find(|each| each["dimension"] == dimension);
+        found.cloned().unwrap_or_else(|| panic!("{dimension} is not in {obstacles}"))
+    };
+    assert_eq!(
+        (&named("pools.pending")["why"], &named("pools.pending")["found"]),
+        (&"raised".into(), &64.into())
+    );
+    assert_eq!(named("pools.initial_backoff")["why"], "fixed");
+    assert_eq!(node.operate("GET", "/admin/limits").json(), lowered);
+    for (body, text) in [
+        ("", "must be a JSON object"),
+        ("[1]", "must be a JSON object"),
+        (r#"{"runing": 1}"#, "runing: no such limit"),
+        (r#"{"idle_age": 5}"#, "idle_age: must be a time with its unit"),
+    ] {
+        let answer = patch(&node, body);
+        assert_eq!((answer.status, answer.json()["error"].as_str()), (400, Some("invalid-limits")), "{body}");
+        assert!(answer.text().contains(text), "{}", answer.text());
+    }
+    assert_eq!(slow.answer().expect("an answer").text(), "slept");
+    assert!(node.stop().status.success());
+}
+
+#[test]
+fn a_limit_does_not_go_below_what_is_held() {
+    let origin = Origin::start();
+    let node = node(&origin);
+    let mut running: Vec<Client> = (0..3)
+        .map(|_| {
+            let mut client = node.client();
+            let token = bearer("token-of-alice");
+            client
+                .send(format!("GET /http/local/slow/900 HTTP/1.1\r\nhost: node\r\n{token}\r\n"))
+                .expect("the node reads");
+            client
+        })
+        .collect();
+    wait_until("they run", || node.snapshot()["pools"]["active_connections"] == 3);
+    let all = |units| {
+        format!(
+            r#"{{"running": {units}, "running_per_tenant": {units}, "running_per_provider": {units},
+                "connections": {units}, "connections_per_client": {units}, "idle_connections": {units}}}"#
+        )
+    };
+    let refused = patch(&node, &all(2));
+    assert_eq!(refused.status, 409, "{}", refused.text());
+    let refused = refused.json();
+    let obstacles = refused["obstacles"].as_array().expect("a list");
+    let mut said: Vec<String> = obstacles
+        .iter()
+        .map(|each| format!("{} {} {}", each["dimension"], each["scope"], each["found"]).replace('"', ""))
+        .collect();
+    said.sort();
+    assert_eq!(
+        said,
+        [
+            "pools.connections node 3",
+            "pools.connections_per_client client 3",
+            "pools.running node 3",
+            "pools.running_per_provider provider 3",
+            "pools.running_per_tenant tenant 3",
+        ],
+        "{refused}"
+    );
+    assert_eq!(patch(&node, &all(3)).status, 200, "exactly what is held fits");
+    for client in &mut running {
+        assert_eq!(client.answer().expect("an answer").text(), "slept");
+    }
+    node.settle();
+    assert_eq!(patch(&node, &all(3)).status, 200, "the same again is no change");
+    assert_eq!(node.get_as("token-of-alice", "/http/local/ok").text(), "fine");
     assert!(node.stop().status.success());
 }
 

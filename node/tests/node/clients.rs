@@ -78,7 +78,8 @@ fn clients_that_vanish_while_they_wait_or_send_hold_nothing() {
     wait_until("they wait", || node.snapshot()["broker"]["sessions"].as_u64() == Some(15));
     drop(clients);
     node.settle();
-    assert_eq!(node.get_as("token-of-alice", "/http/local/ok").text(), "fine");
+    // One of them may have gone while its connection was being made, which pauses dials for a moment.
+    wait_until("others are served", || node.get_as("token-of-alice", "/http/local/ok").text() == "fine");
     node.settle();
 }
 

@@ -118,6 +118,8 @@ fn the_status_page_is_self_contained() {
     assert!(
         page.header("content-security-policy").is_some_and(|policy| policy.contains("default-src 'none'"))
     );
-    assert!(page.text().contains("fetch(\"/snapshot\")"));
+    for path in ["\"/snapshot\"", "\"/figures\""] {
+        assert!(page.text().contains(path), "{path}");
+    }
     assert!(!page.text().contains("http://") && !page.text().contains("https://"));
 }

@@ -31,8 +31,13 @@ fn rotate(node: &Node) -> (u64, u64) {
 fn settled(node: &Node) {
     node.settle();
     wait_until("old epochs are gone", || {
-        let pools = &node.snapshot()["pools"];
-        pools["retained_configurations"] == pools["configurations"] && pools["retired_connections"] == 0
+        let snapshot = node.operate("GET", "/admin/snapshot").json();
+        let pools = &snapshot["pools"];
+        let epochs = snapshot["epochs"].as_array().expect("a list");
+        snapshot["draining"] == serde_json::json!({"epochs": 0, "requests": 0, "connections": 0})
+            && (epochs.len() == 1 && epochs[0]["is_current"] == true)
+            && pools["retained_configurations"] == pools["configurations"]
+            && pools["retired_connections"] == 0
     });
 }
 
@@ -80,7 +85,10 @@ fn twenty_rotations_under_load_fail_no_request_and_leave_nothing_of_the_old_epoc
     });
     assert!(waiting > ROTATIONS as usize / 2, "requests waited at {waiting} rotations only");
     settled(&node);
-    assert_eq!(node.operate("GET", "/admin/snapshot").json()["providers"][0]["epoch"], ROTATIONS + 1);
+    assert_eq!(
+        node.operate("GET", "/admin/snapshot").json()["providers"][0]["installed_epoch"],
+        ROTATIONS + 1
+    );
     // Each request was sent once, and with the credential of an epoch that was current while it ran.
     let heads = origin.heads();
     assert_eq!(heads.len(), done.into_inner(), "no request was sent twice");
@@ -118,6 +126,17 @@ fn what_runs_ends_on_the_old_epoch_and_what_waits_starts_on_the_new_one() {
         (1.into(), 2.into())
     );
     assert_eq!((pools["running_requests"].clone(), pools["pending_requests"].clone()), (1.into(), 1.into()));
+    let full = node.operate("GET", "/admin/snapshot").json();
+    let epochs = full["epochs"].as_array().expect("a list").iter();
+    let epochs: Vec<String> = epochs
+        .map(|each| {
+            ["epoch", "is_current", "running_requests", "pending_requests", "connections"]
+                .map(|field| each[field].to_string())
+                .join(" ")
+        })
+        .collect();
+    assert_eq!(epochs, ["1 false 1 0 1", "2 true 0 1 0"]);
+    assert_eq!(full["draining"], serde_json::json!({"epochs": 1, "requests": 1, "connections": 1}));
     assert_eq!(runs.answer().expect("an answer").text(), "slept");
     assert_eq!(waits.answer().expect("an answer").text(), "fine");
     settled(&node);

@@ -1,0 +1,158 @@
+#!/usr/bin/env bash
+# Rotates a provider under load: 64 connections on 4 running slots, so that somebody always waits.
+#
+#   perf/rotate-load.sh [ROTATIONS]        default 50
+#
+# Needs nginx, wrk and curl (Debian: apt-get install nginx-light wrk curl). Everything runs on loopback and ends with
+# the script. Each rotation writes a new credential first. Prints the load's figures, how many requests waited at each
+# rotation, and how long the old epochs took to drain. Fails if a request failed, if nobody waited at a rotation, if an
+# epoch did not drain, or if anything is left.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+rotations=${1:-50}
+node=${NODE:-${CARGO_TARGET_DIR:-target}/release/latent-node}
+pause=0.1
+export PATH=$PATH:/usr/sbin
+
+for tool in nginx wrk curl; do
+    command -v "$tool" > /dev/null || { echo "$tool is missing: apt-get install nginx-light wrk curl" >&2; exit 2; }
+done
+[ -x "$node" ] || cargo build --release --locked -p latent-node
+
+work=$(mktemp -d)
+pids=()
+cleanup() {
+    for pid in "${pids[@]}"; do kill "$pid" 2> /dev/null || true; done
+    wait 2> /dev/null || true
+    rm -rf "$work"
+}
+trap cleanup EXIT
+
+free_port() {
+    local port
+    while :; do
+        port=$((20000 + RANDOM % 20000))
+        (exec 3<> "/dev/tcp/127.0.0.1/$port") 2> /dev/null || { echo "$port"; return; }
+    done
+}
+origin_port=$(free_port)
+node_port=$(free_port)
+admin_port=$(free_port)
+
+cat > "$work/nginx.conf" << EOF
+daemon off;
+worker_processes 1;
+pid $work/nginx.pid;
+error_log $work/nginx.log;
+events { worker_connections 256; }
+http {
+    log_format key '\$http_x_api_key';
+    access_log $work/keys key;
+    client_body_temp_path $work/body;
+    proxy_temp_path $work/proxy;
+    fastcgi_temp_path $work/fastcgi;
+    uwsgi_temp_path $work/uwsgi;
+    scgi_temp_path $work/scgi;
+    server {
+        listen 127.0.0.1:$origin_port;
+        keepalive_requests 1000000;
+        location / { return 200 "fine\n"; }
+    }
+}
+EOF
+cat > "$work/node.toml" << EOF
+listen = "127.0.0.1:$node_port"
+[admin]
+listen = "127.0.0.1:$admin_port"
+token_file = "operators"
+[limits]
+pools.running = 4
+pools.running_per_tenant = 4
+pools.running_per_provider = 4
+pools.requests_per_tenant = 128
+pools.requests_per_provider = 128
+[[tenants]]
+name = "a"
+token = "token-of-a"
+[[providers]]
+name = "fast"
+[[providers.origins]]
+url = "http://127.0.0.1:$origin_port"
+allow_loopback = true
+[providers.credential]
+header = "x-api-key"
+file = "key"
+EOF
+echo token-of-operators > "$work/operators"
+echo key-1 > "$work/key"
+chmod 755 "$work"
+
+nginx -p "$work" -c "$work/nginx.conf" 2> "$work/nginx.err" &
+pids+=($!)
+"$node" serve --config "$work/node.toml" > "$work/node.out" 2> "$work/node.log" &
+node_pid=$!
+pids+=("$node_pid")
+try() { curl -sf -H 'Authorization: Bearer token-of-a' "http://127.0.0.1:$node_port/http/fast/" > /dev/null; }
+for _ in $(seq 100); do try && break; sleep 0.1; done
+try || { echo "the node does not carry:" >&2; cat "$work/node.log" "$work/nginx.err" >&2; exit 1; }
+
+operate() { # method, path
+    curl -sS -X "$1" -H 'Authorization: Bearer token-of-operators' "http://127.0.0.1:$admin_port$2"
+}
+# One figure of the snapshot: its group, its name.
+figure() {
+    operate GET /metrics | awk -v name="latent_$1" '$1 == name { print $2 }'
+}
+
+seconds=$(awk -v n="$rotations" 'BEGIN { printf "%d", n * 0.25 + 6 }')
+echo "64 connections, 4 running slots, $rotations rotations, $seconds s"
+wrk -t1 -c64 -d"${seconds}s" --timeout 30s -H "Authorization: Bearer token-of-a" \
+    "http://127.0.0.1:$node_port/http/fast/" > "$work/wrk" & load=$!
+sleep 1
+
+fewest=999999
+refused=0
+slowest=0
+begun=$(date +%s%N)
+for number in $(seq 2 $((rotations + 1))); do
+    waiting=$(figure pools_pending_requests)
+    [ "$waiting" -lt "$fewest" ] && fewest=$waiting
+    echo "key-$number" > "$work/key"
+    from=$(date +%s%N)
+    answer=$(operate POST /admin/providers/fast/rotate)
+    took=$((($(date +%s%N) - from) / 1000))
+    [ "$took" -gt "$slowest" ] && slowest=$took
+    case $answer in *"\"new_epoch\":$number"*) ;; *) refused=$((refused + 1)); echo "refused: $answer" ;; esac
+    sleep "$pause"
+done
+lasted=$((($(date +%s%N) - begun) / 1000000))
+running=no
+kill -0 "$load" 2> /dev/null && running=yes
+from=$(date +%s%N)
+drained=no
+for _ in $(seq 100); do
+    [ "$(figure draining_epochs)" = 0 ] && { drained=yes; break; }
+    sleep 0.05
+done
+took=$((($(date +%s%N) - from) / 1000000))
+wait "$load"
+
+grep -E 'requests in|Non-2xx|Socket errors|Latency |Requests/sec' "$work/wrk" | sed 's/^ *//'
+failed=$(awk '/Non-2xx/ { bad += $NF } /Socket errors/ { gsub(",", ""); bad += $4 + $6 + $8 + $10 } END { print bad + 0 }' "$work/wrk")
+keys=$(sort -u "$work/keys" | wc -l)
+echo "rotations: $rotations in $lasted ms, refused $refused, the slowest answered after $slowest us, at least $fewest waited"
+echo "failed requests: $failed; credentials that the origin saw: $keys"
+echo "replaced epochs that are left: $(figure draining_epochs), requests $(figure draining_requests), connections $(figure draining_connections) (seen after $took ms, load running at the last rotation: $running)"
+kill -TERM "$node_pid"
+wait "$node_pid" && ended=0 || ended=$?
+tail -n 1 "$work/node.out"
+
+[ "$running" = yes ] || { echo "FAILED: the load had ended before the last rotation"; exit 1; }
+[ "$failed" -eq 0 ] || { echo "FAILED: requests failed"; exit 1; }
+[ "$refused" -eq 0 ] || { echo "FAILED: rotations were refused"; exit 1; }
+[ "$fewest" -gt 0 ] || { echo "FAILED: the queue was empty at a rotation"; exit 1; }
+[ "$drained" = yes ] || { echo "FAILED: an old epoch did not drain"; exit 1; }
+[ "$keys" -eq $((rotations + 1)) ] || { echo "FAILED: not every epoch's credential was used"; exit 1; }
+[ "$ended" -eq 0 ] || { echo "FAILED: the node ended with $ended"; exit 1; }
+echo "no request failed, every old epoch drained"
