@@ -105,10 +105,11 @@ figure() {
     operate GET /metrics | awk -v name="latent_$1" '$1 == name { print $2 }'
 }
 
-seconds=$(awk -v n="$rotations" 'BEGIN { printf "%d", n * 0.25 + 6 }')
-echo "64 connections, 4 running slots, $rotations rotations, $seconds s"
-wrk -t1 -c64 -d"${seconds}s" --timeout 30s -H "Authorization: Bearer token-of-a" \
+echo "64 connections, 4 running slots, $rotations rotations"
+# Told to stop when the rotations are over.
+wrk -t1 -c64 -d600s --timeout 30s -H "Authorization: Bearer token-of-a" \
     "http://127.0.0.1:$node_port/http/fast/" > "$work/wrk" & load=$!
+pids+=("$load")
 sleep 1
 
 fewest=999999
@@ -136,6 +137,8 @@ for _ in $(seq 100); do
     sleep 0.05
 done
 took=$((($(date +%s%N) - from) / 1000000))
+sleep 0.5
+kill -INT "$load"
 wait "$load"
 
 grep -E 'requests in|Non-2xx|Socket errors|Latency |Requests/sec' "$work/wrk" | sed 's/^ *//'

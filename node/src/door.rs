@@ -7,6 +7,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use latent_adapters::http::{HTTP, HttpCredential, HttpError, HttpProvider, HttpProviderConfig};
@@ -14,7 +15,7 @@ use latent_capabilities::{
     Broker, Deadline, Epoch, Error, Plan, PlanSpec, Policy, ProviderPools, ProviderRef, StreamBudget,
 };
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::config::{Provider, Tenant};
 use crate::gateway::{Admitted, BuildError};
@@ -26,7 +27,7 @@ pub(crate) struct Door {
     /// For each tenant, in the order of the configuration; `None`: it may not call this provider.
     grants: Box<[Option<Grant>]>,
     current: ArcSwap<Installed>,
-    stage: watch::Sender<Stage>,
+    stage: Arc<watch::Sender<Stage>>,
 }
 
 /// What a tenant may do here, whatever the epoch.
@@ -57,11 +58,24 @@ pub(crate) struct Terms {
 
 /// What those who were refused as retired wait for.
 #[derive(Clone, Copy, Debug)]
-struct Stage {
+pub(crate) struct Stage {
     /// The epoch that is published.
     published: u64,
     /// Whether another is about to be.
     rotating: bool,
+    /// Requests that were refused as retired and are under way a second time.
+    again: usize,
+}
+
+/// A request that is under way a second time, until this is dropped: who is refused once more has failed, so the next
+/// rotation waits for it.
+#[derive(Debug)]
+pub(crate) struct Again(Arc<watch::Sender<Stage>>);
+
+impl Drop for Again {
+    fn drop(&mut self) {
+        self.0.send_modify(|stage| stage.again -= 1);
+    }
 }
 
 /// A provider that was replaced.
@@ -165,8 +179,9 @@ impl Door {
             Ok(Some(grant.terms(plan, provider)))
         });
         let first = Installed::new(installed, terms.collect::<Result<_, BuildError>>()?);
-        let (stage, _) = watch::channel(Stage { published: first.epoch(), rotating: false });
-        Ok(Self { name: name.into(), grants, current: ArcSwap::from_pointee(first), stage })
+        let (stage, _) = watch::channel(Stage { published: first.epoch(), rotating: false, again: 0 });
+        let current = ArcSwap::from_pointee(first);
+        Ok(Self { name: name.into(), grants, current, stage: Arc::new(stage) })
     }
 
     /// Whether this tenant may call this provider, whatever its epoch.
@@ -181,23 +196,49 @@ impl Door {
 
     /// What to use instead of an epoch that was refused as retired. Waits at most until the deadline for a rotation that
     /// is under way. `None`: nothing replaces it.
-    pub(crate) async fn next(&self, refused: u64, until: Deadline) -> Option<Arc<Installed>> {
-        let mut stage = self.stage.subscribe();
-        let settled = stage.wait_for(|stage| stage.published > refused || !stage.rotating);
-        let settled = timeout_at(Instant::from_std(until.instant()), settled).await;
-        let published = settled.ok()?.ok()?.published;
-        (published > refused).then(|| self.current())
+    pub(crate) async fn next(&self, refused: u64, until: Deadline) -> Option<(Arc<Installed>, Again)> {
+        let until = Instant::from_std(until.instant());
+        let mut watched = self.stage.subscribe();
+        loop {
+            timeout_at(until, watched.wait_for(|stage| !stage.rotating)).await.ok()?.ok()?;
+            // In one step with the look: a rotation begins before it, or waits for this request.
+            let mut replaced = false;
+            let counted = self.stage.send_if_modified(|stage| {
+                replaced = stage.published > refused;
+                let counts = !stage.rotating && replaced;
+                stage.again += usize::from(counts);
+                counts
+            });
+            match (counted, replaced) {
+                (true, _) => return Some((self.current(), Again(self.stage.clone()))),
+                (false, false) => return None,
+                (false, true) => {}
+            }
+        }
+    }
+
+    /// Begins a rotation: from here on nobody is admitted a second time before it is over. Waits for those who are already,
+    /// but not longer than `patience`: the time that a request may stand in line. Then each of them has had its turn.
+    pub(crate) async fn begin(&self, patience: Duration) -> Rotating {
+        self.stage.send_modify(|stage| stage.rotating = true);
+        let rotating = Rotating(self.stage.clone());
+        let mut watched = self.stage.subscribe();
+        if timeout(patience, watched.wait_for(|stage| stage.again == 0)).await.is_err() {
+            tracing::debug!("some that were admitted again still run");
+        }
+        rotating
     }
 
     /// Installs the next epoch with these settings, seals the plans of all tenants again, and publishes both. What was
     /// accepted on the old epoch ends on it. If it is refused, everything is as it was.
     ///
-    /// One rotation at a time: the caller sees to it. Control path; destroys idle connections of the old epoch.
+    /// One rotation at a time: the caller sees to it, and has [begun](Self::begin) it. Control path; destroys idle connections of the old epoch.
     pub(crate) fn rotate(
         &self,
         broker: &Broker,
         pools: &ProviderPools,
         provider: &Provider,
+        rotating: Rotating,
     ) -> Result<Rotated, RotateError> {
         let old = self.current();
         let next = old.epoch().checked_add(1).ok_or(RotateError::LastEpoch)?;
@@ -207,7 +248,6 @@ impl Door {
         let kept = self.each(|grant| {
             grant.seal(broker, provider, &old.provider.installed().reference()).map_err(RotateError::Plans)
         })?;
-        let _rotating = Rotating::begin(&self.stage);
         let installed = HttpProvider::install(pools, settings(provider, next), Epoch(old.epoch()))
             .map_err(RotateError::Install)?;
         let reference = installed.installed().reference();
@@ -221,6 +261,7 @@ impl Door {
         let terms = self.spread(terms.into_vec());
         self.current.store(Arc::new(Installed::new(installed, terms)));
         self.stage.send_modify(|stage| stage.published = rotated.new);
+        drop(rotating);
         Ok(rotated)
     }
 
@@ -237,16 +278,10 @@ impl Door {
 }
 
 /// Says that a rotation is under way, until it is over, however it ends.
-struct Rotating<'a>(&'a watch::Sender<Stage>);
+#[derive(Debug)]
+pub(crate) struct Rotating(Arc<watch::Sender<Stage>>);
 
-impl<'a> Rotating<'a> {
-    fn begin(stage: &'a watch::Sender<Stage>) -> Self {
-        stage.send_modify(|stage| stage.rotating = true);
-        Self(stage)
-    }
-}
-
-impl Drop for Rotating<'_> {
+impl Drop for Rotating {
     fn drop(&mut self) {
         self.0.send_modify(|stage| stage.rotating = false);
     }

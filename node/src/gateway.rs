@@ -11,7 +11,7 @@ use latent_capabilities::{
 };
 
 use crate::config::{Config, Provider, Tenant};
-use crate::door::{Door, Grant, RotateError, Rotated};
+use crate::door::{Door, Grant, RotateError, Rotated, Rotating};
 use crate::tokens::Tokens;
 
 /// What carries requests.
@@ -125,8 +125,13 @@ impl Gateway {
     }
 
     /// Replaces a provider by its next epoch; see [`Door::rotate`].
-    pub(crate) fn rotate(&self, door: &Door, provider: &Provider) -> Result<Rotated, RotateError> {
-        door.rotate(&self.broker, &self.pools, provider)
+    pub(crate) fn rotate(
+        &self,
+        door: &Door,
+        provider: &Provider,
+        rotating: Rotating,
+    ) -> Result<Rotated, RotateError> {
+        door.rotate(&self.broker, &self.pools, provider, rotating)
     }
 }
 

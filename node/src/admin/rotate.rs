@@ -4,6 +4,7 @@
 //! did at the start, and takes the one provider's section out of it: an operator changes the credential's file, or the
 //! section, and asks for a rotation. Everything else in the file waits for a restart.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use http::{Response, StatusCode};
@@ -11,32 +12,36 @@ use serde_json::json;
 
 use super::Admin;
 use crate::config::{Config, Provider};
-use crate::door::{RotateError, Rotated};
+use crate::door::{RotateError, Rotated, Rotating};
 use crate::ingress::front::Desk;
 use crate::ingress::reply::{self, Reply};
 use crate::refusal::Refusal;
 
-/// Replaces the provider of this name. One at a time; who comes second is refused. It goes on to its end even if the
-/// operator goes away.
+/// Replaces the provider of this name. One at a time; who comes second is refused. Who was
+/// admitted again by the one before gets a turn first. Once it has begun it goes on to its end even if the operator goes away.
 pub(super) async fn rotate(desk: &Arc<Desk>, admin: &Admin, name: &str) -> Result<Response<Reply>, Refusal> {
-    if desk.gateway.door(name).is_none() {
+    let Some(door) = desk.gateway.door(name) else {
         return Err(Refusal::of_node(StatusCode::NOT_FOUND, "unknown-provider", "no provider of this name"));
-    }
+    };
     let Ok(only) = admin.rotating.clone().try_lock_owned() else {
         let text = "another rotation is under way";
         return Err(Refusal::of_node(StatusCode::CONFLICT, "rotation-under-way", text));
     };
-    let (desk, file, name) = (desk.clone(), admin.file.clone(), name.to_owned());
-    let work = move || {
+    let (file, wanted) = (admin.file.clone(), name.to_owned());
+    let provider = apart(move || read(&file, &wanted)).await?;
+    let rotating = door.begin(desk.gateway.pools.limits().queue_age).await;
+    let desk = desk.clone();
+    apart(move || {
         let _only = only;
-        let config = Config::load(&file).map_err(|refused| unusable(refused.to_string()))?;
-        let provider = config.providers.into_iter().find(|provider| provider.name == name);
-        let provider = provider.ok_or_else(|| {
-            unusable(format!("{}: there is no provider {name} in it any more", file.display()))
-        })?;
-        replace(&desk, &provider)
-    };
-    // Reads files, destroys idle connections: not for a thread that serves.
+        replace(&desk, &provider, rotating)
+    })
+    .await
+}
+
+/// Reads files, or destroys idle connections: not for a thread that serves.
+async fn apart<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Refusal> {
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
         tracing::error!(%error, "a rotation broke");
         let text = "the rotation broke; the log says where";
@@ -44,10 +49,18 @@ pub(super) async fn rotate(desk: &Arc<Desk>, admin: &Admin, name: &str) -> Resul
     })
 }
 
-fn replace(desk: &Desk, provider: &Provider) -> Result<Response<Reply>, Refusal> {
+/// The provider of this name, as the configuration has it now.
+fn read(file: &Path, name: &str) -> Result<Provider, Refusal> {
+    let config = Config::load(file).map_err(|refused| unusable(refused.to_string()))?;
+    let provider = config.providers.into_iter().find(|provider| provider.name == name);
+    provider
+        .ok_or_else(|| unusable(format!("{}: there is no provider {name} in it any more", file.display())))
+}
+
+fn replace(desk: &Desk, provider: &Provider, rotating: Rotating) -> Result<Response<Reply>, Refusal> {
     let name = provider.name.as_str();
     let door = desk.gateway.door(name).ok_or_else(|| unusable("no provider of this name".to_owned()))?;
-    match desk.gateway.rotate(door, provider) {
+    match desk.gateway.rotate(door, provider, rotating) {
         Ok(Rotated { old, new }) => {
             tracing::info!(provider = name, old, new, "rotated");
             let body = json!({ "provider": name, "old_epoch": old, "new_epoch": new });

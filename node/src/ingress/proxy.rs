@@ -69,7 +69,7 @@ pub(super) async fn carry(
         // more, under what is published now, within the same deadline.
         Err(refusal) if refusal.was_replaced && !upload.was_asked() => {
             match door.next(installed.epoch(), until).await {
-                Some(next) => way.attempt(&next, outbound, &mut upload).await,
+                Some((next, _again)) => way.attempt(&next, outbound, &mut upload).await,
                 None => Err(refusal),
             }
         }

@@ -74,8 +74,11 @@ fn twenty_rotations_under_load_fail_no_request_and_leave_nothing_of_the_old_epoc
             waiting += usize::from(node.snapshot()["pools"]["pending_requests"].as_u64() > Some(0));
             node.write("key", &format!("key-{}", number + 1));
             assert_eq!(rotate(&node), (number, number + 1));
-            let before = done.load(Ordering::SeqCst);
-            wait_until("the load goes on", || done.load(Ordering::SeqCst) >= before + 50);
+            if number % 2 == 0 {
+                // Every other one follows at once: nobody is refused twice.
+                let before = done.load(Ordering::SeqCst);
+                wait_until("the load goes on", || done.load(Ordering::SeqCst) >= before + 50);
+            }
         }
         stop.store(true, Ordering::SeqCst);
         for worker in workers {
