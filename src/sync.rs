@@ -208,6 +208,18 @@ impl Counter {
         self.0.load(order::COUNT)
     }
 
+    /// Raises the number to `at_least`; gives what it is then.
+    #[inline]
+    pub fn raise(&self, at_least: u64) -> u64 {
+        self.0.fetch_max(at_least, order::COUNT).max(at_least)
+    }
+
+    /// Makes it this number.
+    #[inline]
+    pub fn set(&self, number: u64) {
+        self.0.store(number, order::COUNT);
+    }
+
     /// Counts one, for whoever is the only one to write here: no step, a load and a store.
     #[inline]
     pub fn add_alone(&self) {

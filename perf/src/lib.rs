@@ -3,7 +3,7 @@
 //! `benches/hot.rs` counts the instructions of one operation each; `check.sh` compares them with `figures.txt`.
 
 use std::fmt::Debug;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -115,6 +115,10 @@ impl Node {
         let node = Self::new(PoolLimits::ceilings().running_per_provider);
         for _ in 0..3 {
             drop(node.call());
+            match poll(pin!(must(node.pools.admit(&node.fast.client, &node.session)).wait())) {
+                Poll::Ready(ready) => drop(must(must(ready).dispatch(SEND, Cost::new()))),
+                Poll::Pending => panic!("nobody waits in front"),
+            }
             let call = node.call();
             must(
                 must(must(node.fast.client.reserve_connection(&call)).connected(Nothing))

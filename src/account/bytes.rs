@@ -17,6 +17,7 @@
 //! Rooms: see [`super::room`], R1 to R5.
 
 use super::dimension::Dimension;
+use super::peaks::Peaks;
 use super::room::{Field, Layout, Lowering, Rooms, given, lowering, taken};
 use super::rules::SMALLEST_BLOCK;
 use super::scope::{Blocked, NotLowered};
@@ -80,6 +81,7 @@ lowering!(BytesWord, TenantBytesWord);
 #[derive(Debug, Default)]
 pub struct BytesWord {
     rooms: Rooms<BytesLayout>,
+    peaks: Peaks<BytesLayout>,
 }
 
 /// What is used of the node's bytes, at one instant.
@@ -117,12 +119,15 @@ fn charge(side: Side, count: u32, each: Units) -> Option<u64> {
 impl BytesWord {
     /// A word with these limits; bytes are rounded down to 512.
     pub fn new(staged_bytes: u64, result_bytes: u64, buffers: u32) -> BytesWord {
-        BytesWord { rooms: Rooms::new(bytes_limits(staged_bytes, result_bytes, buffers)) }
+        let rooms = Rooms::new(bytes_limits(staged_bytes, result_bytes, buffers));
+        BytesWord { rooms, peaks: Peaks::default() }
     }
 
     /// Gives a word made with zeros its limits. `false`: it has them already.
     pub fn open(&self, staged_bytes: u64, result_bytes: u64, buffers: u32) -> bool {
-        self.rooms.open(bytes_limits(staged_bytes, result_bytes, buffers))
+        let opened = self.rooms.open(bytes_limits(staged_bytes, result_bytes, buffers));
+        self.peaks.limits_rose();
+        opened
     }
 
     /// Takes one block of `size` on a side, and its buffer.
@@ -147,7 +152,10 @@ impl BytesWord {
             Side::Result => RESULT.dimension(),
         })?;
         match self.rooms.step(|word| taken::<BytesLayout>(word, wanted)) {
-            Ok(_) => Ok(()),
+            Ok(_) => {
+                self.peaks.see(&self.rooms);
+                Ok(())
+            }
             Err(Blocked::Full(dimension)) => Err(dimension),
             Err(Blocked::Closed | Blocked::Stale | Blocked::Promised(_)) => {
                 crate::broken::accounting("the bytes word has no flags")
@@ -167,7 +175,9 @@ impl BytesWord {
             let left = taken::<BytesLayout>(word, RESULT.units(size.number()))?;
             Ok::<u64, Blocked>(given::<BytesLayout>(left, STAGED.units(size.number()), limits))
         });
-        moved.map(drop).map_err(|_| RESULT.dimension())
+        moved.map_err(|_| RESULT.dimension())?;
+        self.peaks.see(&self.rooms);
+        Ok(())
     }
 
     /// Gives one block back to a side, and its buffer.
@@ -193,6 +203,12 @@ impl BytesWord {
             }
             None => crate::broken::accounting_in_drop("blocks were given back that no word could have held"),
         }
+    }
+
+    /// The most that was ever used in each dimension.
+    pub fn peaks(&self) -> impl Iterator<Item = (Dimension, u64)> {
+        let size = |dimension| if dimension == BUFFERS.dimension() { 1 } else { SMALLEST_BLOCK };
+        self.peaks.each().map(move |(dimension, most)| (dimension, most * size(dimension)))
     }
 
     /// What is used, all of one instant.
@@ -273,7 +289,7 @@ mod tests {
     const LIMIT: u64 = 3;
 
     fn at(word: u64) -> BytesWord {
-        BytesWord { rooms: Rooms::at(word, small::limits::<BytesLayout>(LIMIT)) }
+        BytesWord { rooms: Rooms::at(word, small::limits::<BytesLayout>(LIMIT)), ..BytesWord::default() }
     }
 
     fn units(count: u64) -> Units {

@@ -158,7 +158,9 @@ fn take(
     at_node: impl FnOnce() -> Result<(), Blocked>,
 ) -> Result<(), Refused> {
     let Some(Request { tenant, provider, tag }) = request else {
-        return at_node().map_err(|blocked| Refused::at(Scope::Node, blocked));
+        at_node().map_err(|blocked| Refused::at(Scope::Node, blocked))?;
+        scopes.node.note_use();
+        return Ok(());
     };
     let (tenant, provider) = (Scope::Tenant(tenant), Scope::Provider(provider));
     scopes.node.peek(units, heed).map_err(|blocked| Refused::at(Scope::Node, blocked))?;
@@ -175,6 +177,7 @@ fn take(
         refused.marks.tenant = scopes.tenant.give(asked);
         return Err(refused);
     }
+    scopes.node.note_use();
     Ok(())
 }
 

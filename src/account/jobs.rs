@@ -14,6 +14,7 @@
 //! Rooms: see [`super::room`], R1 to R5.
 
 use super::dimension::Dimension;
+use super::peaks::Peaks;
 use super::room::{Field, Layout, Lowering, Rooms, lowering, taken};
 use super::scope::{Blocked, NotLowered};
 
@@ -61,6 +62,7 @@ lowering!(JobsWord);
 #[derive(Debug, Default)]
 pub struct JobsWord {
     rooms: Rooms<JobsLayout>,
+    peaks: Peaks<JobsLayout>,
 }
 
 /// What is used of the jobs, at one instant.
@@ -79,12 +81,15 @@ pub struct JobsUse {
 impl JobsWord {
     /// A word with these limits. Zeros are a node not yet opened.
     pub fn new(workers: u32, cleanup_jobs: u32, connecting: u32, failed_cleanup: u32) -> JobsWord {
-        JobsWord { rooms: Rooms::new(limits(workers, cleanup_jobs, connecting, failed_cleanup)) }
+        let rooms = Rooms::new(limits(workers, cleanup_jobs, connecting, failed_cleanup));
+        JobsWord { rooms, peaks: Peaks::default() }
     }
 
     /// Gives a word made with zeros its limits. `false`: it has them already.
     pub fn open(&self, workers: u32, cleanup_jobs: u32, connections: u32) -> bool {
-        self.rooms.open(limits(workers, cleanup_jobs, connections, connections))
+        let opened = self.rooms.open(limits(workers, cleanup_jobs, connections, connections));
+        self.peaks.limits_rose();
+        opened
     }
 
     /// Takes one unit.
@@ -100,7 +105,9 @@ impl JobsWord {
             }
             taken::<JobsLayout>(word, job.field().units(1))
         });
-        reserved.map(drop)
+        reserved?;
+        self.peaks.see(&self.rooms);
+        Ok(())
     }
 
     /// Gives one unit back.
@@ -116,6 +123,12 @@ impl JobsWord {
     /// Refuses workers from now on. `true`: it did before.
     pub fn close(&self) -> bool {
         self.rooms.set(CLOSED) & CLOSED != 0
+    }
+
+    /// The most that there ever were of workers and of cleanup jobs.
+    pub fn peaks(&self) -> impl Iterator<Item = (Dimension, u64)> {
+        // The other two are not counted under a dimension of their own.
+        self.peaks.each().take(2)
     }
 
     /// What is used, all of one instant.
@@ -149,7 +162,7 @@ mod tests {
     fn every_step_of_every_small_word() {
         for word in small::words::<JobsLayout>(LIMIT, CLOSED) {
             for job in JOBS {
-                let jobs = JobsWord { rooms: Rooms::at(word, small::limits::<JobsLayout>(LIMIT)) };
+                let jobs = JobsWord { rooms: Rooms::at(word, small::limits::<JobsLayout>(LIMIT)), ..JobsWord::default() };
                 let expected = if job == Job::Worker && word & CLOSED != 0 {
                     Err(Blocked::Closed)
                 } else if job.field().of(word) == 0 {

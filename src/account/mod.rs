@@ -12,6 +12,7 @@
 //! | [`gauge`] | used and limit in one word: bytes of metadata |
 //! | [`lower`] | limits of several words lowered together, or none of them |
 //! | [`charge`] | an operation's charges over node, tenant and provider together |
+//! | [`peaks`] | the most that was ever used of each field of a word |
 //! | [`figures`] | what is counted only to be looked at: refusals, ages in the line |
 
 pub mod bytes;
@@ -24,6 +25,7 @@ pub mod jobs;
 pub mod limits;
 pub mod lower;
 pub mod node;
+pub mod peaks;
 pub mod provider;
 pub mod room;
 pub mod rules;

@@ -18,6 +18,7 @@
 use std::convert::Infallible;
 
 use super::dimension::Dimension;
+use super::peaks::Peaks;
 use super::room::{Field, Layout, Lowering, Rooms, given, lowering, taken};
 use super::scope::{Blocked, Heed, NotLowered};
 
@@ -121,6 +122,7 @@ lowering!(NodeWord);
 #[derive(Debug, Default)]
 pub struct NodeWord {
     rooms: Rooms<NodeLayout>,
+    peaks: Peaks<NodeLayout>,
 }
 
 /// Takes `units`, or says what stands against it. CLOSED comes first; marks come last, because where there is no room
@@ -158,17 +160,22 @@ const fn io_limits(owners: u32, queued: u32, running: u32) -> u64 {
 impl NodeWord {
     /// A word with room for these numbers of operations, and none for pools. Zeros are a node not yet opened.
     pub fn new(owners: u32, queued: u32, running: u32) -> NodeWord {
-        NodeWord { rooms: Rooms::new(io_limits(owners, queued, running)) }
+        NodeWord { rooms: Rooms::new(io_limits(owners, queued, running)), peaks: Peaks::default() }
     }
 
     /// Gives a word made with zeros its limits for operations. `false`: it has them already.
     pub fn open_io(&self, owners: u32, queued: u32, running: u32) -> bool {
-        self.rooms.open(io_limits(owners, queued, running))
+        let opened = self.rooms.open(io_limits(owners, queued, running));
+        self.peaks.limits_rose();
+        opened
     }
 
     /// Gives the word its limits for pool requests. `false`: it has them already.
     pub fn open_pools(&self, pending: u32, running: u32) -> bool {
-        self.rooms.open(PENDING.units(u64::from(pending)) | POOL_RUNNING.units(u64::from(running)))
+        let limits = PENDING.units(u64::from(pending)) | POOL_RUNNING.units(u64::from(running));
+        let opened = self.rooms.open(limits);
+        self.peaks.limits_rose();
+        opened
     }
 
     /// Looks whether `units` could be reserved now. Writes nothing.
@@ -262,6 +269,17 @@ impl NodeWord {
         Given::of(self.rooms.load())
     }
 
+    /// What was taken here is of use, and counts for the most that ever was used. Until that is known it is an attempt.
+    #[inline]
+    pub fn note_use(&self) {
+        self.peaks.see(&self.rooms);
+    }
+
+    /// The most that was ever used in each dimension.
+    pub fn peaks(&self) -> impl Iterator<Item = (Dimension, u64)> {
+        self.peaks.each()
+    }
+
     /// What is used, all of one instant.
     pub fn snapshot(&self) -> NodeUse {
         let (used, word) = self.rooms.used();
@@ -296,7 +314,7 @@ mod tests {
     ];
 
     fn at(word: u64) -> NodeWord {
-        NodeWord { rooms: Rooms::at(word, small::limits::<NodeLayout>(LIMIT)) }
+        NodeWord { rooms: Rooms::at(word, small::limits::<NodeLayout>(LIMIT)), peaks: Peaks::default() }
     }
 
     fn counts(units: NodeUnits) -> Vec<u64> {

@@ -178,6 +178,9 @@ pub fn given<L: Layout>(word: u64, units: u64, limits: u64) -> u64 {
 pub struct Rooms<L> {
     word: AtomicU64,
     limits: AtomicU64,
+    /// Lowerings and openings begun and ended: while they differ, there is less room than the limits leave to users.
+    changes_begun: AtomicU64,
+    changes_ended: AtomicU64,
     layout: PhantomData<L>,
 }
 
@@ -223,7 +226,13 @@ impl Less {
 impl<L: Layout> Rooms<L> {
     /// A word with all of `limits` as room and no flag set.
     pub fn new(limits: u64) -> Rooms<L> {
-        Rooms { word: AtomicU64::new(limits), limits: AtomicU64::new(limits), layout: PhantomData }
+        Rooms {
+            word: AtomicU64::new(limits),
+            limits: AtomicU64::new(limits),
+            changes_begun: AtomicU64::new(0),
+            changes_ended: AtomicU64::new(0),
+            layout: PhantomData,
+        }
     }
 
     /// The rooms and flags at this instant.
@@ -290,11 +299,14 @@ impl<L: Layout> Rooms<L> {
             return false;
         }
         // The limit is there before its room is: a give can never find room above it.
-        if self.limits.compare_exchange(present, present + limits, order::STEP, order::LOST).is_err() {
-            return false;
+        self.change_begins();
+        let opened =
+            self.limits.compare_exchange(present, present + limits, order::STEP, order::LOST).is_ok();
+        if opened {
+            self.word.fetch_add(limits, order::STEP);
         }
-        self.word.fetch_add(limits, order::STEP);
-        true
+        self.change_ends();
+        opened
     }
 
     /// Takes all limits and rooms away, if nothing is in use and no flag is set except those of `forgotten`, which are
@@ -318,7 +330,8 @@ impl<L: Layout> Rooms<L> {
     /// Takes away the room that a lower limit does not have. The limit itself stays until [`finish`](Rooms::finish).
     pub fn begin(&self, dimension: Dimension, limit: u64) -> Result<Lowering, NotLowered> {
         let less = self.less(dimension, limit)?;
-        self.step(|word| less.taken(word))?;
+        self.change_begins();
+        self.step(|word| less.taken(word)).inspect_err(|_| self.change_ends())?;
         let Less { field, from, units } = less;
         Ok(Lowering { units: field.units(units), from: field.units(from), mask: field.mask() })
     }
@@ -347,7 +360,10 @@ impl<L: Layout> Rooms<L> {
             }
             let lower = limits - lowering.units;
             match self.limits.compare_exchange_weak(limits, lower, order::STEP, order::LOST) {
-                Ok(_) => return Ok(()),
+                Ok(_) => {
+                    self.change_ends();
+                    return Ok(());
+                }
                 Err(found) => limits = found,
             }
         }
@@ -356,6 +372,33 @@ impl<L: Layout> Rooms<L> {
     /// Gives the units of a lowering back.
     pub fn undo(&self, lowering: Lowering) {
         self.give(lowering.units);
+        self.change_ends();
+    }
+
+    // High-water marks alone ask for these, and models know no such marks.
+
+    fn change_begins(&self) {
+        if !cfg!(loom) {
+            self.changes_begun.fetch_add(1, order::STEP);
+        }
+    }
+    fn change_ends(&self) {
+        if !cfg!(loom) {
+            self.changes_ended.fetch_add(1, order::STEP);
+        }
+    }
+    /// How many changes of limits were begun and ended.
+    pub fn changes(&self) -> [u64; 2] {
+        [self.changes_begun.load(order::OBSERVE), self.changes_ended.load(order::OBSERVE)]
+    }
+
+    /// What users hold of each field, as a word, and the limits, all of one instant; and the changes of limits until then.
+    /// `None`: a limit is being changed just now.
+    pub fn used_at_rest(&self) -> Option<(u64, u64, [u64; 2])> {
+        let before = self.changes();
+        let (used, word) = self.used();
+        let limits = used + (word & L::COUNTS);
+        (before[0] == before[1] && self.changes() == before).then_some((used, limits, before))
     }
 
     /// Lowers one limit, or changes nothing.
@@ -475,7 +518,7 @@ pub(super) mod small {
     impl<L: Layout> Rooms<L> {
         /// A word in the middle of its life.
         pub(crate) fn at(word: u64, limits: u64) -> Rooms<L> {
-            Rooms { word: AtomicU64::new(word), limits: AtomicU64::new(limits), layout: PhantomData }
+            Rooms { word: AtomicU64::new(word), ..Rooms::new(limits) }
         }
     }
 }

@@ -12,6 +12,7 @@
 //! Rooms: see [`super::room`], R1 to R5.
 
 use super::dimension::Dimension;
+use super::peaks::Peaks;
 use super::room::{Field, Layout, Lowering, Rooms, lowering, taken};
 use super::scope::NotLowered;
 
@@ -63,6 +64,7 @@ lowering!(SharesWord);
 #[derive(Debug, Default)]
 pub struct SharesWord {
     rooms: Rooms<SharesLayout>,
+    peaks: Peaks<SharesLayout>,
 }
 
 /// What is used of the shares, at one instant.
@@ -81,17 +83,22 @@ impl SharesWord {
     pub fn new(streams: u32, connections: u32, idle: u32) -> SharesWord {
         SharesWord {
             rooms: Rooms::new(STREAMS.units(u64::from(streams)) | connection_limits(connections, idle)),
+            peaks: Peaks::default(),
         }
     }
 
     /// Gives a word made with zeros its limit of streams. `false`: it has one already.
     pub fn open_streams(&self, streams: u32) -> bool {
-        self.rooms.open(STREAMS.units(u64::from(streams)))
+        let opened = self.rooms.open(STREAMS.units(u64::from(streams)));
+        self.peaks.limits_rose();
+        opened
     }
 
     /// Gives the word its limits of connections. `false`: it has them already.
     pub fn open_connections(&self, connections: u32, idle: u32) -> bool {
-        self.rooms.open(connection_limits(connections, idle))
+        let opened = self.rooms.open(connection_limits(connections, idle));
+        self.peaks.limits_rose();
+        opened
     }
 
     /// Takes one share.
@@ -102,7 +109,9 @@ impl SharesWord {
     #[inline]
     pub fn reserve(&self, share: Share) -> Result<(), Dimension> {
         let reserved = self.rooms.step(|word| taken::<SharesLayout>(word, share.units()));
-        reserved.map(drop).map_err(|_| share.dimension())
+        reserved.map_err(|_| share.dimension())?;
+        self.peaks.see(&self.rooms);
+        Ok(())
     }
 
     /// Gives one share back.
@@ -129,6 +138,11 @@ impl SharesWord {
     /// did before.
     pub fn meet(&self) {
         self.rooms.give(0);
+    }
+
+    /// The most that was ever used in each dimension.
+    pub fn peaks(&self) -> impl Iterator<Item = (Dimension, u64)> {
+        self.peaks.each()
     }
 
     /// What is used, all of one instant.
@@ -158,7 +172,10 @@ mod tests {
     fn every_step_of_every_small_word() {
         for word in small::words::<SharesLayout>(LIMIT, 0) {
             for (share, field) in SHARES.into_iter().zip(SharesLayout::FIELDS) {
-                let shares = SharesWord { rooms: Rooms::at(word, small::limits::<SharesLayout>(LIMIT)) };
+                let shares = SharesWord {
+                    rooms: Rooms::at(word, small::limits::<SharesLayout>(LIMIT)),
+                    ..SharesWord::default()
+                };
                 let reserved = shares.reserve(share);
                 if field.of(word) > 0 {
                     assert_eq!(reserved, Ok(()));

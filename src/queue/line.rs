@@ -249,6 +249,7 @@ fn grant<K: Tenure>(
             }
         }
         if give_to(floor, selection, candidate, woken, freed) {
+            floor.node.note_use();
             done += 1;
         } else {
             give_back(floor, candidate, units);

@@ -21,6 +21,7 @@ pub struct PoolFigures {
     /// How long requests stood in line before they were granted.
     pub queue_age: QueueAges,
     refusals: [u64; DIMENSIONS],
+    peaks: [Option<u64>; DIMENSIONS],
 }
 
 impl PoolFigures {
@@ -32,7 +33,31 @@ impl PoolFigures {
         for (count, dimension) in refusals.iter_mut().zip(Dimension::ALL) {
             *count = floor.refusals.of(*dimension);
         }
-        PoolFigures { operations, grants, queue_age: QueueAges { buckets, micros }, refusals }
+        let mut peaks = [None; DIMENSIONS];
+        let words = floor.node.peaks().chain(ground.shares.peaks());
+        for (dimension, most) in words.chain(ground.bytes.peaks()).chain(ground.jobs.peaks()) {
+            peaks[dimension as usize] = Some(most);
+        }
+        PoolFigures { operations, grants, queue_age: QueueAges { buckets, micros }, refusals, peaks }
+    }
+
+    /// The most that was ever used of this dimension by the whole node, in its own unit. `None` for dimensions that have no
+    /// mark: there is one for operations and requests (all, queued, running), streams, connections, idle connections, bytes
+    /// on either side, buffers, workers and cleanup jobs.
+    ///
+    /// Never more than was used at some instant. A height that lasted for less than the moment between a step and the look
+    /// behind it may be missed.
+    pub fn high_water(&self, dimension: Dimension) -> Option<u64> {
+        self.peaks[dimension as usize]
+    }
+
+    /// All high-water marks, in the order of the table of limits.
+    pub fn all_high_water(&self) -> impl Iterator<Item = (Dimension, u64)> {
+        Dimension::ALL
+            .iter()
+            .copied()
+            .zip(self.peaks)
+            .filter_map(|(dimension, most)| Some((dimension, most?)))
     }
 
     /// How often an attempt was refused because of this dimension: no room, or more than could ever fit.

@@ -147,3 +147,65 @@ async fn refusals_are_counted_by_the_dimension_that_they_name() {
     drop((dialled, stream, staged, call, session));
     node.assert_clean_end().await;
 }
+
+/// The most that was used of each dimension stays, whatever is given back and however limits are lowered afterwards.
+#[tokio::test]
+async fn high_water_marks_stay_where_use_once_was() {
+    let node = Node::new(PoolLimits { running_per_tenant: 3, ..PoolLimits::default() });
+    let marks = |node: &Node| -> Vec<(&'static str, u64)> {
+        let figures = node.pools.figures();
+        let used = figures.all_high_water().filter(|(_, most)| *most > 0);
+        used.map(|(dimension, most)| (dimension.name(), most)).collect()
+    };
+    assert_eq!(marks(&node), []);
+    assert_eq!(node.pools.figures().all_high_water().count(), 13);
+    assert_eq!(node.pools.figures().high_water(Dimension::PoolsConfigurations), None);
+    let orders = node.install("orders", 1, 0);
+    let client = node.client::<Nothing>(&orders);
+    let session = node.session(&node.plan("alpha", &orders));
+    let calls = [node.call(&client, &session), node.call(&client, &session), node.call(&client, &session)];
+    let mut wait = Box::pin(node.pools.admit(&client, &session).expect("room").wait());
+    assert!(poll_once(wait.as_mut()).is_pending());
+    drop(wait);
+    let connection = client.reserve_connection(&calls[0]).expect("room").connected(Nothing).expect("in time");
+    connection.park(Exchange::complete()).expect("room");
+    let chunk = calls[1].io().buffer(4_096, 0).expect("room");
+    let mut second = calls[1].io().buffer(1_024, 0).expect("room");
+    second.spare_mut(1).expect("staged").fill(1);
+    second.advance_written(1).expect("within");
+    drop((chunk, calls[2].io().stream(1).expect("room")));
+    // On the result side a block is not staged any more.
+    let retained = second.retain().expect("room");
+    drop((retained, calls));
+    let expected = [
+        ("io.owners", 4),
+        ("io.queued", 1),
+        ("io.running", 3),
+        ("io.staged_bytes", 5_120),
+        ("io.result_bytes", 1_024),
+        ("io.buffers", 2),
+        ("io.streams", 1),
+        ("pools.pending", 1),
+        ("pools.running", 3),
+        ("pools.connections", 1),
+        ("pools.idle_connections", 1),
+    ];
+    let sorted = |mut list: Vec<(&'static str, u64)>| {
+        list.sort_unstable();
+        list
+    };
+    assert_eq!(sorted(marks(&node)), sorted(expected.to_vec()));
+    let lower = PoolLimits {
+        running: 2,
+        pending: 2,
+        running_per_tenant: 2,
+        running_per_provider: 2,
+        ..node.pools.limits()
+    };
+    node.pools.lower_limits(lower).expect("nothing runs");
+    drop(node.call(&client, &session));
+    assert_eq!(sorted(marks(&node)), sorted(expected.to_vec()));
+    assert_eq!(node.pools.figures().high_water(Dimension::PoolsRunning), Some(3), "above the limit of now");
+    drop(session);
+    node.assert_clean_end().await;
+}
