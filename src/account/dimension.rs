@@ -119,6 +119,8 @@ macro_rules! dimensions {
                 PoolsQueueAge queue_age: Millis = 5 * SECOND, 1..=MINUTE, model SECOND, live;
                 /// Time that a connection may stay parked.
                 PoolsIdleAge idle_age: Millis = 30 * SECOND, 1..=HOUR, model SECOND, live;
+                /// Time that a connection may live, whatever it does; 0 is no limit. Each one gets up to a tenth less.
+                PoolsMaximumLifetime maximum_lifetime: Millis = 30 * MINUTE, 0..=24 * HOUR, model 0, startup;
                 /// Time without a dial after the first failure; it doubles with each further one.
                 PoolsInitialBackoff initial_backoff: Millis = 100, 1..=5 * MINUTE, model 10, startup;
                 /// Longest time without a dial after failures.

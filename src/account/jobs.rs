@@ -45,6 +45,10 @@ pub enum Job {
 }
 
 impl Job {
+    /// What it is counted as.
+    pub const fn dimension(self) -> Dimension {
+        self.field().dimension()
+    }
     const fn field(self) -> Field {
         match self {
             Job::Worker => WORKERS,

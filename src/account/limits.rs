@@ -194,6 +194,16 @@ impl IoLimits {
     }
 }
 
+impl PoolLimits {
+    /// As [`maximum_lifetime`](Self::maximum_lifetime): connections live as long as they work.
+    pub const NO_MAXIMUM_LIFETIME: Duration = Duration::ZERO;
+
+    /// How long a connection may live; `None`: as long as it works.
+    pub fn lifetime(&self) -> Option<Duration> {
+        (self.maximum_lifetime != Self::NO_MAXIMUM_LIFETIME).then_some(self.maximum_lifetime)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,6 +10,7 @@
 //! | [`node`] [`tenant`] [`provider`] [`client`] | the words that somebody may wait at |
 //! | [`bytes`] [`shares`] [`jobs`] | the words that nobody waits at |
 //! | [`gauge`] | used and limit in one word: bytes of metadata |
+//! | [`uses`] | how many uses are left of a permission that was given out by number |
 //! | [`lower`] | limits of several words lowered together, or none of them |
 //! | [`charge`] | an operation's charges over node, tenant and provider together |
 //! | [`peaks`] | the most that was ever used of each field of a word |
@@ -32,3 +33,4 @@ pub mod rules;
 pub mod scope;
 pub mod shares;
 pub mod tenant;
+pub mod uses;

@@ -465,14 +465,16 @@ fn open_provider(ground: &Ground, number: u16, limits: RequestLimits) {
 }
 
 /// Ends the wait of everything that was admitted for an instance that is no longer the current one, and takes back
-/// grants that were not started. The tag was swapped before, so nothing new comes; what has started goes on.
+/// grants that were not started. The tag was swapped before, so nothing new comes; what has started goes on, unless it was
+/// marked to end with its epoch.
 ///
 /// Control path, without the guard: it wakes. A waker's panic is carried on at the end.
 pub(crate) fn stop_waiters(ground: &Ground, provider: u16, tag: u32) {
     let waits_for_it = |operation: &Operation<SessionLease>, state: State| {
         let of_it =
             operation.request().is_some_and(|request| request.provider == provider && request.tag == tag);
-        of_it && matches!(state.step(), Step::Staged | Step::Queued | Step::Granted)
+        let started = state.step() == Step::Started && operation.ends_with_epoch();
+        of_it && (started || matches!(state.step(), Step::Staged | Step::Queued | Step::Granted))
     };
     let mut panics = Panics::none();
     panics.run(|| ground.floor.line.look_again(&ground.floor));

@@ -204,6 +204,12 @@ reasons! {
         ProviderExists, "denied-provider-exists", "a provider of this name is installed";
         /// The numbers that tell instances apart are used up, for good.
         TagsExhausted, "denied-tags-exhausted", "no further instance can be told apart";
+        /// An operation has one connection of its client at a time.
+        SecondConnection, "denied-second-connection", "the operation has a connection of the client already";
+        /// Every use that was asked for has begun.
+        Exhausted, "denied-exhausted", "everything that was asked for has begun";
+        /// Connections of maintenance are nobody else's.
+        Maintenance, "denied-maintenance", "the connection belongs to a maintenance request";
         /// Nothing of this name is installed.
         Unknown, "denied-unknown", "nothing of this name is installed";
         /// The client of this origin has another resource type.
@@ -241,6 +247,10 @@ reasons! {
         Twice, "invalid-twice", "the same thing is named twice";
         /// A plan has at most 11 bindings.
         Bindings, "invalid-bindings", "the plan has more than 11 bindings";
+        /// A number outside of the bounds that the call documents.
+        Bounds, "invalid-bounds", "the number is out of bounds";
+        /// A deadline further ahead than the call allows.
+        TooFar, "invalid-too-far", "the deadline is too far ahead";
         /// A sum that 64 bits cannot hold.
         Overflow, "invalid-overflow", "the sum cannot be represented";
         /// An instant or a duration that the clock cannot hold.

@@ -92,6 +92,16 @@ pub(crate) fn open(
     plan: &Plan,
     activation: Activation,
 ) -> Result<CapabilitySession, Error> {
+    open_lease(anchor, broker, plan, activation).map(|lease| CapabilitySession { lease })
+}
+
+/// The same without an owner that closes it: the session ends with the last lease of its slot.
+pub(crate) fn open_lease(
+    anchor: &GroundAnchor,
+    broker: u64,
+    plan: &Plan,
+    activation: Activation,
+) -> Result<SessionLease, Error> {
     let ground = anchor.shared();
     if !plan.core.is_of(broker) {
         return Err(Error::denied(Denied::ForeignPlan));
@@ -125,7 +135,7 @@ pub(crate) fn open(
         }
     });
     match taken {
-        Ok(taken) => Ok(CapabilitySession { lease: taken.lease }),
+        Ok(taken) => Ok(taken.lease),
         Err(_) => Err(ground.refuse(Error::full(Dimension::BrokerSessions, Scope::Node))),
     }
 }

@@ -17,11 +17,11 @@ use crate::broker::ground::{Ground, SessionLease};
 use crate::broker::plan::PlanCore;
 use crate::broker::session::Probe;
 use crate::foreign::Panics;
-use crate::mem::arena::{Bits, Ending, Occupant, RootPin};
+use crate::mem::arena::{Bits, Ending, Occupant, Pin, RootPin};
 use crate::mem::kept::Kept;
 use crate::queue::floor::{Floor, OPERATIONS, Tenure};
 use crate::queue::operation::Cause;
-use crate::sync::atomic::{AtomicU16, AtomicU64};
+use crate::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 use crate::sync::order;
 use std::sync::Arc;
 
@@ -99,6 +99,8 @@ pub(crate) struct SessionSlot {
     pub(crate) deadline: AtomicU64,
     pub(crate) tenant: AtomicU16,
     pub(crate) call_limit: AtomicU16,
+    /// Bytes of pool metadata that the end of the session gives back: the memory of an inbound event. 0 for all others.
+    pub(crate) pool_metadata: AtomicU32,
     /// What is left of each cumulative budget; `u64::MAX`: not limited.
     pub(crate) budgets: [AtomicU64; BUDGETS],
     /// Operations that a stop of this session must reach, by index.
@@ -111,14 +113,21 @@ impl Occupant for SessionSlot {
     type Pin = RootPin<SessionSlot, Ground>;
 
     fn last_lease(mut ending: Ending<'_, Self>) {
-        let (plan, probe) = {
+        let (plan, probe, bytes) = {
             let slot = ending.get_mut();
-            (slot.plan.take(), slot.probe.take())
+            let bytes = slot.pool_metadata.load(order::COUNT);
+            if bytes != 0 {
+                slot.pool_metadata.store(0, order::COUNT);
+            }
+            (slot.plan.take(), slot.probe.take(), bytes)
         };
         // The pin counts the session and keeps the ground; the plan is kept by the control path too, so that its last
         // reference does not die here.
         let pin = ending.finish();
         drop(plan);
+        if bytes != 0 {
+            pin.shared().pool_metadata.give(u64::from(bytes));
+        }
         drop(pin);
         // Foreign code, last of all.
         if let Some(probe) = probe

@@ -167,7 +167,8 @@ pub fn serve<C: Client>(client: &C) {
     }
 }
 
-/// Takes the operation's seat and stands at the end of the line. `false`: somebody sits there.
+/// Takes the operation's seat and stands at the end of the line. `false`: somebody sits there, or the operation has a
+/// connection of the client.
 pub fn enter<C: Client>(client: &C, lease: &Lease<Operation<C::Tenure>>) -> bool {
     match lease.word().update(|bits| State(bits).acquire_enqueued()) {
         Ok((before, _)) => {
@@ -197,7 +198,15 @@ pub fn take_answer<K: Tenure>(lease: &Lease<Operation<K>>) -> Option<Answer> {
     Answer::of(lease.handed.swap(0, order::STEP))
 }
 
-/// Leaves the seat, with the answer taken.
+/// Leaves the seat with what was given: the lease stands for the operation's one connection. The answer is taken.
+pub fn unseat_with_connection<K: Tenure>(lease: &Lease<Operation<K>>) -> Lease<Operation<K>> {
+    match lease.duplicate_if(|bits| State(bits).acquire_received()) {
+        Ok(holding) => holding,
+        Err(_) => crate::broken::accounting("who takes an answer does not sit in the line"),
+    }
+}
+
+/// Leaves the seat with nothing; the answer is taken.
 pub fn unseat<K: Tenure>(lease: &Lease<Operation<K>>) {
     let left = lease.word().update(|bits| State(bits).acquire_taken());
     debug_assert!(left.is_ok(), "A3: it sat there and was answered");

@@ -4,10 +4,10 @@
 //! that `mem::arena` counts:
 //!
 //! ```text
-//!  user bits  23    22     21      20       19       18      17..12  11      10..7   6..3   2..0
-//!            ┌─────┬──────┬───────┬────────┬────────┬───────┬───────┬───────┬───────┬──────┬───────┐
-//!            │FIRST│SEATED│ACQUIRE│ WATCHED│ LINKED │ INBOX │ waits │ FRONT │ (free)│ cause│ phase │
-//!            └─────┴──────┴───────┴────────┴────────┴───────┴───────┴───────┴───────┴──────┴───────┘
+//!  user bits  23    22     21      20       19       18      17..12  11      10..8   7     6..3   2..0
+//!            ┌─────┬──────┬───────┬────────┬────────┬───────┬───────┬───────┬───────┬─────┬──────┬───────┐
+//!            │FIRST│SEATED│ACQUIRE│ WATCHED│ LINKED │ INBOX │ waits │ FRONT │ (free)│HOLDS│ cause│ phase │
+//!            └─────┴──────┴───────┴────────┴────────┴───────┴───────┴───────┴───────┴─────┴──────┴───────┘
 //! ```
 //!
 //! Invariants (cited as O1 and so on; the slot's own are M1 and so on in `mem::arena`):
@@ -19,6 +19,8 @@
 //! * O4. INBOX is set exactly while the operation is in the line's inbox: one membership, so the inbox cannot overflow.
 //!   LINKED is set and cleared by the turn alone. HELD is set while either of them is.
 //! * O5. A waiter parks only by a step that saw it still waiting, and every step that ends the wait takes the waker.
+//! * O6. HOLDS is set exactly while the operation has a connection of its client, the right to make one, or sits in the
+//!   client's line for either: at most one of these at a time, so that it never waits for itself.
 use crate::account::charge::{Held, Request};
 use crate::mem::arena::{Bits, Lease, Occupant};
 use crate::mem::park::Wakers;
@@ -102,6 +104,7 @@ impl Cause {
 const PHASE: u64 = 0b111;
 const CAUSE_SHIFT: u32 = 3;
 const CAUSE: u64 = 0b1111 << CAUSE_SHIFT;
+const HOLDS: u64 = 1 << 7;
 const FRONT: u64 = 1 << 11;
 const WAITS_SHIFT: u32 = 12;
 const WAITS: u64 = 0b11_1111 << WAITS_SHIFT;
@@ -131,6 +134,8 @@ impl State {
     pub const ONE_WAIT: u64 = 1 << WAITS_SHIFT;
     /// The front owner of a started operation, as a unit to subtract together with its lease.
     pub const FRONT_UNIT: u64 = FRONT;
+    /// The connection of an operation, as a unit to subtract together with its lease.
+    pub const ONE_CONNECTION: u64 = HOLDS;
 
     /// Where the operation stands.
     pub fn step(self) -> Step {
@@ -163,6 +168,10 @@ impl State {
     /// Whether it stands in a client's acquire line.
     pub fn is_acquiring(self) -> bool {
         self.0.user() & ACQUIRE != 0
+    }
+    /// Whether somebody sits in its seat in a client's acquire line.
+    pub fn is_seated(self) -> bool {
+        self.0.user() & SEATED != 0
     }
     /// What the phase has charged (O2).
     pub fn held(self) -> Held {
@@ -265,11 +274,16 @@ impl State {
     pub fn asks_for_the_front(self) -> bool {
         self.0.user() & FIRST != 0
     }
+    /// With the one connection that it may have of its client (O6). `None`: it has one, or waits for one.
+    pub fn with_connection(self) -> Option<Bits> {
+        (self.step() == Step::Started && self.0.user() & HOLDS == 0).then(|| self.put(0, HOLDS))
+    }
     /// Into a client's acquire line, by way of its inbox, and into the one seat that an operation has there. An entry of
-    /// an earlier wait that the line has not looked at yet serves again. `None`: somebody has the seat.
+    /// an earlier wait that the line has not looked at yet serves again. `None`: somebody has the seat, or the operation
+    /// has a connection (O6).
     pub fn acquire_enqueued(self) -> Option<Bits> {
-        (self.step() == Step::Started && self.0.user() & (ACQUIRE | SEATED) == 0)
-            .then(|| self.put(0, ACQUIRE | SEATED | INBOX).with_held(true))
+        (self.step() == Step::Started && self.0.user() & (ACQUIRE | SEATED | HOLDS) == 0)
+            .then(|| self.put(0, ACQUIRE | SEATED | HOLDS | INBOX).with_held(true))
     }
     /// Back into the line, to its front, by the one who sits there and was given what turned out to be of no use.
     pub fn acquire_again(self) -> Option<Bits> {
@@ -290,10 +304,14 @@ impl State {
     }
     /// Leaves the line and the seat. `None`: it was answered before.
     pub fn acquire_left(self) -> Option<Bits> {
-        self.is_acquiring().then(|| self.put(ACQUIRE | SEATED | FIRST, INBOX).with_held(true))
+        self.is_acquiring().then(|| self.put(ACQUIRE | SEATED | HOLDS | FIRST, INBOX).with_held(true))
     }
-    /// Leaves the seat with the answer taken.
+    /// Leaves the seat with an answer that gave nothing.
     pub fn acquire_taken(self) -> Option<Bits> {
+        (self.0.user() & (ACQUIRE | SEATED) == SEATED).then(|| self.put(SEATED | HOLDS, 0))
+    }
+    /// Leaves the seat with a connection, or with the right to make one (O6).
+    pub fn acquire_received(self) -> Option<Bits> {
         (self.0.user() & (ACQUIRE | SEATED) == SEATED).then(|| self.put(SEATED, 0))
     }
 }
@@ -321,7 +339,7 @@ pub struct Operation<K> {
     pub tenant: AtomicU16,
     /// The logical provider's number; meaningful when `pooled`.
     pub provider: AtomicU16,
-    /// 1 for pool admissions, 0 for direct I/O (class 0).
+    /// 1 for pool admissions, 0 for direct I/O (class 0), [`ENDS_WITH_EPOCH`] for pool admissions that do.
     pub pooled: AtomicU16,
     /// The instance tag of the epoch that it was admitted on.
     pub tag: AtomicU32,
@@ -382,6 +400,9 @@ impl<K> Default for Operation<K> {
     }
 }
 
+/// What `pooled` says of an operation that is stopped with its epoch even if it has started. Written before the start.
+pub const ENDS_WITH_EPOCH: u16 = 2;
+
 /// What admission writes into a fresh slot.
 #[derive(Clone, Copy, Debug)]
 pub struct Numbers {
@@ -415,11 +436,15 @@ impl<K> Operation<K> {
     }
     /// The scopes that a pool admission is charged to; `None` for direct I/O.
     pub fn request(&self) -> Option<Request> {
-        (self.pooled.load(order::COUNT) == 1).then(|| Request {
+        (self.pooled.load(order::COUNT) != 0).then(|| Request {
             tenant: self.tenant.load(order::COUNT),
             provider: self.provider.load(order::COUNT),
             tag: self.tag.load(order::COUNT),
         })
+    }
+    /// Whether the end of its epoch stops it even when it has started.
+    pub fn ends_with_epoch(&self) -> bool {
+        self.pooled.load(order::COUNT) == ENDS_WITH_EPOCH
     }
 }
 

@@ -179,7 +179,7 @@ impl IoAdmission {
     /// Waits for a running unit: straight through if nobody waits in front and there is room, else in line. The place in
     /// line is taken by the first poll. Cancel safe: dropping the future leaves the line. Allocates nothing.
     pub fn wait(self) -> Wait {
-        Wait { front: Some(self.front), watch: Watch::new() }
+        Wait::new(self.front)
     }
 }
 
@@ -205,6 +205,9 @@ pin_project! {
 }
 
 impl Wait {
+    pub(crate) fn new(front: Front) -> Self {
+        Wait { front: Some(front), watch: Watch::new() }
+    }
     /// Looks through the waiting at the admission's operation.
     pub fn stop_handle(&self) -> Option<IoStopHandle> {
         self.front.as_ref().map(|front| IoStopHandle::new(front.lease()))
@@ -280,6 +283,18 @@ impl IoReady {
         let call = IoCall::new(self.front.into_lease());
         // The start counts from this look on: revoked or retired before it, and it did not happen.
         accepted.still_valid(call.lease().pin())?;
+        if call.lease().shared().floor.node.is_closed() {
+            return Err(Error::from_cause(Cause::Retired));
+        }
+        Ok(call)
+    }
+    /// Starts without an accepted call: no cost, no output, no streams. The caller asks the plan after it.
+    pub(crate) fn start_inbound(self) -> Result<IoCall, Error> {
+        self.front.check()?;
+        if let Err(bits) = self.front.lease().word().update(|bits| State(bits).started()) {
+            return Err(Error::from_cause(State(bits).cause()));
+        }
+        let call = IoCall::new(self.front.into_lease());
         if call.lease().shared().floor.node.is_closed() {
             return Err(Error::from_cause(Cause::Retired));
         }

@@ -2,13 +2,14 @@
 use super::admission::PoolCall;
 use super::client::{ClientCore, ProviderClient, Resource};
 use super::connection::{ConnectionReservation, PooledConnection, destroy};
+use super::holder::{Claim, Holder};
 use crate::account::client::Dial;
 use crate::account::scope::Heed;
 use crate::broker::error::Error;
 use crate::broker::io::{check_operation, stop_seen};
 use crate::foreign::Panics;
 use crate::queue::acquire::{self, Answer};
-use crate::queue::operation::Cause;
+use crate::queue::operation::{Cause, State};
 use crate::queue::wait::{Seen, Watch};
 use crate::sync::order;
 use pin_project_lite::pin_project;
@@ -84,7 +85,7 @@ impl<T: Resource> Acquire<'_, T> {
                     return Poll::Ready(result);
                 }
                 if !acquire::enter(core, lease) {
-                    return Poll::Ready(Err(Error::busy()));
+                    return Poll::Ready(Err(Claim::refused(State(lease.word().load()))));
                 }
                 *this.seated = true;
             }
@@ -127,12 +128,17 @@ fn straight<T: Resource>(client: &ProviderClient<T>, call: &PoolCall) -> Option<
     if core.is_waited_for() {
         return None;
     }
-    if let Some(connection) = client.take(call) {
-        return Some(Ok(Acquired::Idle(connection)));
-    }
+    let claim = match Claim::of(call.lease()) {
+        Ok(claim) => claim,
+        Err(error) => return Some(Err(error)),
+    };
+    let claim = match client.take(claim) {
+        Ok(connection) => return Some(Ok(Acquired::Idle(connection))),
+        Err(claim) => claim,
+    };
     let now_ms = core.now_ms();
     match core.word.reserve_dial(now_ms, Heed::Marks) {
-        Ok(()) => Some(client.dial(call).map(Acquired::Dial)),
+        Ok(()) => Some(client.dial(Holder::Operation(claim)).map(Acquired::Dial)),
         Err(Dial::Busy | Dial::Full | Dial::Marked) => None,
         Err(dial) => Some(Err(core.refused(dial, now_ms))),
     }
@@ -154,8 +160,8 @@ fn taken<T: Resource>(client: &ProviderClient<T>, call: &PoolCall) -> Taken<T> {
     }
     match acquire::take_answer(lease) {
         Some(Answer::Dial) => {
-            acquire::unseat(lease);
-            Taken::Over(Some(client.dial(call).map(Acquired::Dial)))
+            let claim = Claim::held(acquire::unseat_with_connection(lease));
+            Taken::Over(Some(client.dial(Holder::Operation(claim)).map(Acquired::Dial)))
         }
         Some(Answer::Idle(index)) => match core.cells.receive(usize::from(index)) {
             Some(place) => received(client, call, place),
@@ -182,10 +188,11 @@ fn received<T: Resource>(
 ) -> Taken<T> {
     let (core, lease) = (&client.core, call.lease());
     let mut kept = core.wake_up(&mut place);
-    match core.is_usable(&mut kept) {
+    match core.is_usable(place.index(), &mut kept) {
         Ok(true) => {
-            acquire::unseat(lease);
-            let connection = PooledConnection::new(core.clone(), place, kept.resource, lease.duplicate());
+            let claim = Claim::held(acquire::unseat_with_connection(lease));
+            let connection =
+                PooledConnection::new(core.clone(), place, kept.resource, Holder::Operation(claim));
             Taken::Over(Some(Ok(Acquired::Idle(connection))))
         }
         looked => {

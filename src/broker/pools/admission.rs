@@ -118,6 +118,9 @@ pub struct PoolCall {
 }
 
 impl PoolCall {
+    pub(super) fn new(io: IoCall) -> PoolCall {
+        PoolCall { io }
+    }
     /// The call's buffers, streams and waits.
     pub fn io(&self) -> &IoCall {
         &self.io

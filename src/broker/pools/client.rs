@@ -3,6 +3,8 @@ use super::acquire::Acquire;
 use super::admission::PoolCall;
 use super::connection::{ConnectionReservation, Place, PooledConnection, destroy};
 use super::epoch::{EpochCore, OriginSlot, Tally};
+use super::holder::{Claim, Holder, Requester};
+use super::lifetime;
 use super::registry::{Membership, Registry};
 use crate::account::client::{ClientView, ClientWord, Dial};
 use crate::account::jobs::Job;
@@ -42,7 +44,7 @@ pub(super) trait AnyClient: Send + Sync {
     fn close(&self, dials: bool);
     /// After [`close`](Self::close): destroys what is idle, and answers whoever waits.
     fn drain(&self) -> Panics;
-    /// Destroys idle connections that have rested for `age` by `now`, at most `left` of them.
+    /// Destroys idle connections that by `now` have rested for `age` or lived for their time, at most `left` of them.
     fn expire(&self, now: u64, age: u64, left: &mut usize) -> Expired;
     /// Destroys one idle connection, for somebody else's dial. `None`: there is none.
     fn evict(&self) -> Option<Panics>;
@@ -88,16 +90,27 @@ pub(super) struct ClientCore<T: Resource> {
     slot: u16,
     pub(super) word: Line<ClientWord>,
     pub(super) cells: Cells<Option<Kept<T>>>,
-    /// By place: since when it rests, for the control task, which does not take what it only looks at.
-    rests_since: Box<[AtomicU64]>,
+    /// By place: what the control task looks at, which does not take what it only looks at.
+    times: Box<[Times]>,
+    /// Dials that succeeded: each connection has its number, and by it its time to live.
+    made: AtomicU64,
     line: AcquireLine,
     /// Goes last.
     member: Membership,
 }
 
+/// Two instants of the connection at one place, nanoseconds since the node's base.
+#[derive(Debug, Default)]
+struct Times {
+    /// Since when it rests.
+    rests_since: AtomicU64,
+    /// When its time to live is over; `u64::MAX`: never.
+    ends: AtomicU64,
+}
+
 /// What a client is charged: its value, its places, and the lists it stands in.
 pub(super) fn client_cost<T: Resource>(connections: u32) -> u64 {
-    let place = size_of::<Kept<T>>() as u64 + 32;
+    let place = (size_of::<Kept<T>>() + size_of::<Times>()) as u64 + 24;
     size_of::<ClientCore<T>>() as u64 + 64 + u64::from(connections) * place
 }
 
@@ -119,7 +132,8 @@ impl<T: Resource> ClientCore<T> {
             slot: names.1,
             word,
             cells: Cells::new(connections as usize),
-            rests_since: (0..connections).map(|_| AtomicU64::new(0)).collect(),
+            times: (0..connections).map(|_| Times::default()).collect(),
+            made: AtomicU64::new(0),
             line: AcquireLine::new(),
             member,
         }
@@ -147,8 +161,28 @@ impl<T: Resource> ClientCore<T> {
     pub(super) fn is_waited_for(&self) -> bool {
         self.word.is_marked() || !self.line.is_quiet()
     }
-    pub(super) fn note_idle(&self, place: &Place<T>, since: u64) {
-        self.rests_since[usize::from(place.index())].store(since, order::PUBLISH);
+    /// A connection was made: its time to live begins.
+    pub(super) fn begin_life(&self, place: &Place<T>) {
+        let number = self.made.fetch_add(1, order::COUNT);
+        let ends = self.registry().lifetime.map_or(u64::MAX, |longest| {
+            self.now_nanos().saturating_add(lifetime::of(longest, self.number, number))
+        });
+        self.times[usize::from(place.index())].ends.store(ends, order::PUBLISH);
+    }
+    /// When the time to live of the connection at a place is over.
+    pub(super) fn ends_at(&self, place: u8) -> u64 {
+        self.times[usize::from(place)].ends.load(order::OBSERVE)
+    }
+    /// It rests from `since` on. When it is to be destroyed, at the latest.
+    pub(super) fn note_idle(&self, place: &Place<T>, since: u64) -> u64 {
+        self.times[usize::from(place.index())].rests_since.store(since, order::PUBLISH);
+        self.due(usize::from(place.index()), self.registry().idle_age_nanos())
+    }
+    /// When what rests at a place has rested for `age`, or has lived for its time.
+    fn due(&self, place: usize, age: u64) -> u64 {
+        let times = &self.times[place];
+        let rested = times.rests_since.load(order::OBSERVE).saturating_add(age);
+        rested.min(times.ends.load(order::OBSERVE))
     }
     /// Takes a connection out of the place in which it rested, and gives its idle share back.
     pub(super) fn wake_up(&self, place: &mut Place<T>) -> Kept<T> {
@@ -158,13 +192,14 @@ impl<T: Resource> ClientCore<T> {
             None => crate::broken::accounting("an idle place without a connection"),
         }
     }
-    /// Whether a connection that rested can be used.
+    /// Whether a connection that rested can be used: not too old, not too long at rest, and good by its own word.
     ///
     /// # Errors
     /// A panic of the adapter's look: the connection is to be destroyed, like after a `no`.
-    pub(super) fn is_usable(&self, kept: &mut Kept<T>) -> Result<bool, crate::foreign::Panic> {
-        let rested = self.now_nanos().saturating_sub(kept.idle_since);
-        if rested >= self.registry().idle_age_nanos() {
+    pub(super) fn is_usable(&self, place: u8, kept: &mut Kept<T>) -> Result<bool, crate::foreign::Panic> {
+        let now = self.now_nanos();
+        let rested = now.saturating_sub(kept.idle_since);
+        if rested >= self.registry().idle_age_nanos() || now >= self.ends_at(place) {
             return Ok(false);
         }
         foreign(|| kept.resource.is_reusable())
@@ -180,7 +215,7 @@ impl<T: Resource> ClientCore<T> {
             let mut kept = self.wake_up(&mut place);
             let mut panics = Panics::none();
             let mut usable = false;
-            match self.is_usable(&mut kept) {
+            match self.is_usable(place.index(), &mut kept) {
                 Ok(found) => usable = found,
                 Err(panic) => panics.run(|| panic.resume()),
             }
@@ -231,7 +266,7 @@ impl<T: Resource> acquire::Client for ClientCore<T> {
     }
     fn rests_again(&self, index: u8) {
         // The control task did not see it while it was out.
-        self.registry().idle_from(self.rests_since[usize::from(index)].load(order::OBSERVE));
+        self.registry().events.look_at(self.due(usize::from(index), self.registry().idle_age_nanos()));
     }
     fn orphaned(&self, mut place: Cell<Option<Kept<T>>>) {
         let kept = self.wake_up(&mut place);
@@ -258,7 +293,7 @@ impl<T: Resource> AnyClient for ClientCore<T> {
         let mut found = Expired { next: None, panics: Panics::none() };
         // Whoever parked before this step is seen below; whoever parks after it sees that no look is planned, and plans one.
         self.cells.meet();
-        let due = |index: usize| self.rests_since[index].load(order::OBSERVE).saturating_add(age);
+        let due = |index: usize| self.due(index, age);
         for index in 0..self.cells.capacity() {
             if !self.cells.is_idle(index) {
                 continue;
@@ -360,11 +395,13 @@ impl<T: Resource> ProviderClient<T> {
     /// destroyed. Never waits, allocates nothing.
     ///
     /// # Errors
-    /// A call of another client; stopped; deadline; `Busy` while others wait in [`acquire`](Self::acquire): they come first.
+    /// A request of another client; stopped; deadline; one that has a connection of this client (`SecondConnection`) or waits
+    /// for one (`Busy`); `Busy` while others wait in [`acquire`](Self::acquire): they come first.
     ///
     /// # Panics
     /// If [`Resource::is_reusable`] or a destructor panics: that connection is destroyed, and nothing else is lost.
-    pub fn checkout(&self, call: &PoolCall) -> Result<Option<PooledConnection<T>>, Error> {
+    pub fn checkout<R: Requester>(&self, request: &R) -> Result<Option<PooledConnection<T>>, Error> {
+        let call = request.call();
         self.check(call)?;
         if self.core.word.is_marked() {
             // The last of them may have left without the line having looked since.
@@ -373,13 +410,16 @@ impl<T: Resource> ProviderClient<T> {
                 return Err(Error::busy());
             }
         }
-        Ok(self.take(call))
+        Ok(self.take(Claim::of(call.lease())?).ok())
     }
-    /// An idle connection, whoever waits.
-    pub(super) fn take(&self, call: &PoolCall) -> Option<PooledConnection<T>> {
-        self.core.take_idle().map(|(place, resource)| {
-            PooledConnection::new(self.core.clone(), place, resource, call.lease().duplicate())
-        })
+    /// An idle connection, whoever waits; or the claim back.
+    pub(super) fn take(&self, claim: Claim) -> Result<PooledConnection<T>, Claim> {
+        match self.core.take_idle() {
+            Some((place, resource)) => {
+                Ok(PooledConnection::new(self.core.clone(), place, resource, Holder::Operation(claim)))
+            }
+            None => Err(claim),
+        }
     }
     /// Charges one connection before it is dialled, and takes the client's one right to dial. If all connections of the node
     /// exist, the client with most idle ones loses one first.
@@ -387,20 +427,31 @@ impl<T: Resource> ProviderClient<T> {
     /// # Errors
     /// `Busy`: a dial is in progress. `Backoff`: the client pauses after failures, until then. `Full`: the client's or the
     /// node's connections all exist, or what there is belongs to those who wait in [`acquire`](Self::acquire). Retired;
-    /// stopped; deadline; a call of another client.
-    pub fn reserve_connection(&self, call: &PoolCall) -> Result<ConnectionReservation<T>, Error> {
+    /// stopped; deadline; a request of another client, or one that has a connection of this client (`SecondConnection`) or waits
+    /// for one (`Busy`).
+    pub fn reserve_connection<R: Requester>(&self, request: &R) -> Result<ConnectionReservation<T>, Error> {
+        let call = request.call();
         self.check(call)?;
+        let claim = Claim::of(call.lease())?;
+        self.reserve(Holder::Operation(claim))
+    }
+    /// Charges a connection for whoever may have one.
+    pub(super) fn reserve(&self, holder: Holder) -> Result<ConnectionReservation<T>, Error> {
+        let reserved = self.take_dial().and_then(|()| self.dial(holder));
+        reserved.map_err(|error| self.core.ground().refuse(error))
+    }
+    /// The client's unit and its one right to dial.
+    fn take_dial(&self) -> Result<(), Error> {
         let now_ms = self.core.now_ms();
         let mut asked = self.core.word.reserve_dial(now_ms, Heed::Marks);
         if asked == Err(Dial::Marked) {
             acquire::serve(&*self.core);
             asked = self.core.word.reserve_dial(now_ms, Heed::Marks);
         }
-        let dial = asked.map_err(|dial| self.core.refused(dial, now_ms)).and_then(|()| self.dial(call));
-        dial.map_err(|error| self.core.ground().refuse(error))
+        asked.map_err(|dial| self.core.refused(dial, now_ms))
     }
     /// The right to dial and the client's unit are taken; the rest follows or they go back.
-    pub(super) fn dial(&self, call: &PoolCall) -> Result<ConnectionReservation<T>, Error> {
+    pub(super) fn dial(&self, holder: Holder) -> Result<ConnectionReservation<T>, Error> {
         let core = &self.core;
         if let Err(error) = core.take_share() {
             if core.word.undo_dial() {
@@ -415,7 +466,7 @@ impl<T: Resource> ProviderClient<T> {
             crate::broken::accounting("a connection was reserved but no dial");
         }
         core.epoch.take_connection();
-        Ok(ConnectionReservation::new(core.clone(), place, call.lease().duplicate()))
+        Ok(ConnectionReservation::new(core.clone(), place, holder))
     }
     /// Waits for an idle connection or the right to dial, whichever comes first; first come first served per client,
     /// inside the call's deadline. When the client begins to pause, everyone in line is refused `Backoff` at once.
@@ -426,10 +477,10 @@ impl<T: Resource> ProviderClient<T> {
     /// Cancel safe: what was handed over and not taken goes to the next. Allocates nothing.
     ///
     /// # Errors
-    /// As [`reserve_connection`](Self::reserve_connection), but for what can be waited for. `Busy`: another `acquire` of
-    /// this very call is waiting.
-    pub fn acquire<'a>(&'a self, call: &'a PoolCall) -> Acquire<'a, T> {
-        Acquire::new(self, call)
+    /// As [`reserve_connection`](Self::reserve_connection), but for what can be waited for. A request that has a connection of
+    /// this client never waits for another: it would wait for itself.
+    pub fn acquire<'a, R: Requester>(&'a self, request: &'a R) -> Acquire<'a, T> {
+        Acquire::new(self, request.call())
     }
     /// How long the client still pauses after failed dials.
     pub fn retry_after(&self) -> Option<Duration> {

@@ -1,12 +1,11 @@
 //! Connections: reserved before the dial, destroyed before their charge.
 use super::client::{ClientCore, Kept, Resource};
+use super::holder::Holder;
 use super::registry::Registry;
 use crate::account::jobs::Job;
 use crate::account::scope::Scope;
 use crate::account::shares::Share;
 use crate::broker::error::{Denied, Error, What};
-use crate::broker::ground::OperationLease;
-use crate::broker::io::check_operation;
 use crate::foreign::Panics;
 use crate::mem::cells::Cell;
 use crate::queue::acquire;
@@ -40,18 +39,18 @@ pub struct ConnectionReservation<T: Resource> {
 struct Reserved<T: Resource> {
     client: Arc<ClientCore<T>>,
     place: Place<T>,
-    operation: OperationLease,
+    holder: Holder,
 }
 
 impl<T: Resource> ConnectionReservation<T> {
     /// The dial's unit of the client, a connection of the node and a place are taken already.
-    pub(super) fn new(client: Arc<ClientCore<T>>, place: Place<T>, operation: OperationLease) -> Self {
-        ConnectionReservation { reserved: Some(Reserved { client, place, operation }) }
+    pub(super) fn new(client: Arc<ClientCore<T>>, place: Place<T>, holder: Holder) -> Self {
+        ConnectionReservation { reserved: Some(Reserved { client, place, holder }) }
     }
     /// The dial succeeded. The failures of the client are forgotten.
     ///
     /// # Errors
-    /// The operation was stopped meanwhile, or its deadline passed: the resource is destroyed, and the dial counts as
+    /// The request was stopped meanwhile, or its deadline passed: the resource is destroyed, and the dial counts as
     /// failed.
     ///
     /// # Panics
@@ -60,17 +59,18 @@ impl<T: Resource> ConnectionReservation<T> {
         let Some(reserved) = self.reserved.take() else {
             crate::broken::accounting("a reservation without its place");
         };
-        if let Err(error) = check_operation(&reserved.operation) {
+        if let Err(error) = reserved.holder.check() {
             let mut panics = Panics::none();
             panics.run(|| drop(resource));
             panics.add(reserved.fail());
             panics.resume();
             return Err(error.after_start());
         }
-        let Reserved { client, place, operation } = reserved;
+        let Reserved { client, place, holder } = reserved;
+        client.begin_life(&place);
         client.ground().jobs.give(Job::Connecting);
         let waited_for = client.word.dial_done();
-        let connection = PooledConnection::new(client, place, resource, operation);
+        let connection = PooledConnection::new(client, place, resource, holder);
         if waited_for && let Some(parts) = &connection.parts {
             acquire::serve(&*parts.client);
         }
@@ -81,7 +81,7 @@ impl<T: Resource> ConnectionReservation<T> {
 impl<T: Resource> Reserved<T> {
     /// Gives everything back and starts the pause. Everyone in line for this client learns of it at once.
     fn fail(self) -> Panics {
-        let Reserved { client, place, operation } = self;
+        let Reserved { client, place, holder } = self;
         let ground = client.ground();
         drop(client.cells.remove(place));
         let (initial, maximum) = client.registry().backoff_ms;
@@ -90,7 +90,7 @@ impl<T: Resource> Reserved<T> {
         ground.shares.give(Share::Connection);
         client.epoch.give_connection();
         let mut panics = Panics::none();
-        panics.run(|| drop(operation));
+        panics.run(|| drop(holder));
         if paused.marked {
             panics.run(|| acquire::serve(&*client));
         }
@@ -108,7 +108,7 @@ impl<T: Resource> Drop for ConnectionReservation<T> {
     }
 }
 
-/// A connection in use. It holds its operation, so the request's running units stay held until it is parked or destroyed.
+/// A connection in use. It holds its request, so the request's running units stay held until it is parked or destroyed.
 #[must_use = "dropping a connection destroys it"]
 #[derive(Debug)]
 pub struct PooledConnection<T: Resource> {
@@ -120,20 +120,15 @@ struct Parts<T: Resource> {
     client: Arc<ClientCore<T>>,
     place: Place<T>,
     resource: T,
-    operation: OperationLease,
+    holder: Holder,
     /// A close of it failed, and it is counted for that.
     failed: bool,
 }
 
 impl<T: Resource> PooledConnection<T> {
     /// A connection that was just made, or one that was idle and left its place empty.
-    pub(super) fn new(
-        client: Arc<ClientCore<T>>,
-        place: Place<T>,
-        resource: T,
-        operation: OperationLease,
-    ) -> Self {
-        PooledConnection { parts: Some(Parts { client, place, resource, operation, failed: false }) }
+    pub(super) fn new(client: Arc<ClientCore<T>>, place: Place<T>, resource: T, holder: Holder) -> Self {
+        PooledConnection { parts: Some(Parts { client, place, resource, holder, failed: false }) }
     }
     /// The connection itself.
     pub fn resource(&mut self) -> &mut T {
@@ -156,11 +151,12 @@ impl<T: Resource> PooledConnection<T> {
             crate::broken::accounting("there are more failed cleanups than connections");
         }
     }
-    /// Gives the connection to whoever comes next, and lets the operation go.
+    /// Gives the connection to whoever comes next, and lets the request go.
     ///
     /// # Errors
-    /// The operation was stopped, the epoch is no longer current, a close of it failed, or there is no room for an idle
-    /// connection: then the connection is destroyed.
+    /// The request was stopped, the epoch is no longer current, or there is no room for an idle connection; a close of the
+    /// connection failed, or it is as old as connections may become (`NotReusable`), or it belongs to a maintenance request
+    /// (`Maintenance`): then it is destroyed.
     ///
     /// # Panics
     /// If the destructor of a connection that cannot be parked panics; everything is given back all the same.
@@ -173,30 +169,30 @@ impl<T: Resource> PooledConnection<T> {
             parts.destroy().resume();
             return Err(Error::denied(Denied::NotReusable));
         }
-        let Parts { client, mut place, resource, operation, failed: _ } = parts;
-        let allowed = check_operation(&operation).and_then(|()| client.rest());
+        let Parts { client, mut place, resource, holder, failed: _ } = parts;
+        let now = client.now_nanos();
+        let allowed = holder.check_park().and_then(|()| client.rest(&place, now));
         if let Err(error) = allowed {
-            let panics = destroy(&client, place, resource, Some(operation));
+            let panics = destroy(&client, place, resource, Some(holder));
             farewell(client);
             panics.resume();
             return Err(error);
         }
-        let now = client.now_nanos();
-        client.note_idle(&place, now);
+        let due = client.note_idle(&place, now);
         let before = client.cells.put(&mut place, Some(Kept { resource, idle_since: now }));
         debug_assert!(!matches!(before, Some(Some(_))), "a connection's place is empty while it is in use");
         if let Err(mut place) = client.cells.park(place) {
             // Closed meanwhile, and nobody else took it.
             let kept = client.wake_up(&mut place);
-            let panics = destroy(&client, place, kept.resource, Some(operation));
+            let panics = destroy(&client, place, kept.resource, Some(holder));
             farewell(client);
             panics.resume();
             return Err(Error::retired(What::Epoch));
         }
-        client.registry().idle_from(now);
+        client.registry().events.look_at(due);
         // The last lease of the operation may wake others.
         let mut panics = Panics::none();
-        panics.run(|| drop(operation));
+        panics.run(|| drop(holder));
         // Meets the marker of an acquire line, which steps on the idle words after it has marked.
         if client.word.is_marked() {
             panics.run(|| acquire::serve(&*client));
@@ -216,8 +212,8 @@ impl<T: Resource> Drop for PooledConnection<T> {
 
 impl<T: Resource> Parts<T> {
     fn destroy(self) -> Panics {
-        let Parts { client, place, resource, operation, failed } = self;
-        let panics = destroy(&client, place, resource, Some(operation));
+        let Parts { client, place, resource, holder, failed } = self;
+        let panics = destroy(&client, place, resource, Some(holder));
         if failed {
             client.ground().jobs.give(Job::FailedCleanup);
             client.registry().ended();
@@ -232,7 +228,7 @@ pub(super) fn destroy<T: Resource>(
     client: &ClientCore<T>,
     place: Place<T>,
     resource: T,
-    operation: Option<OperationLease>,
+    holder: Option<Holder>,
 ) -> Panics {
     let mut panics = Panics::none();
     panics.run(|| drop(resource));
@@ -240,7 +236,7 @@ pub(super) fn destroy<T: Resource>(
     let waited_for = client.word.give_connection();
     client.ground().shares.give(Share::Connection);
     client.epoch.give_connection();
-    panics.run(|| drop(operation));
+    panics.run(|| drop(holder));
     if waited_for {
         panics.run(|| acquire::serve(client));
     }
@@ -256,19 +252,18 @@ pub(super) fn farewell<T: Resource>(client: Arc<ClientCore<T>>) {
     }
     let registry = client.registry().clone();
     drop(client);
-    registry.events.look_soon();
-    if registry.is_retired() {
-        // The control task may have ended with the last connection, a moment ago.
-        registry.sweep();
-        registry.ended();
-    }
+    registry.let_go();
+    registry.ended();
 }
 
 impl<T: Resource> ClientCore<T> {
-    /// Takes the share of an idle connection, if the client may have any.
-    fn rest(&self) -> Result<(), Error> {
+    /// Takes the share of an idle connection, if the client may have any and the connection is not too old.
+    fn rest(&self, place: &Place<T>, now: u64) -> Result<(), Error> {
         if self.is_retired() {
             return Err(Error::retired(What::Epoch));
+        }
+        if self.ends_at(place.index()) <= now {
+            return Err(Error::denied(Denied::NotReusable));
         }
         let full = |dimension| self.ground().refuse(Error::full(dimension, Scope::Node));
         self.ground().shares.reserve(Share::Idle).map_err(full)

@@ -165,6 +165,9 @@ impl Charge {
         anchor.shared().pool_metadata.charge(bytes)?;
         Ok(Charge { anchor: anchor.clone(), bytes })
     }
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
 }
 
 impl Drop for Charge {

@@ -41,8 +41,14 @@ mod control;
 mod counts;
 mod epoch;
 mod figures;
+mod followup;
+mod holder;
+mod ingress;
 mod install;
 mod job;
+mod lifetime;
+mod maintenance;
+mod metadata;
 mod lower;
 #[allow(clippy::module_inception, reason = "the file is about the type of this name")]
 mod pools;
@@ -64,7 +70,17 @@ pub use connection::{ConnectionReservation, Exchange, PooledConnection};
 pub use counts::{ClientCounts, EpochCounts, Listing, Name, ProviderCounts, RequestCounts, TenantCounts};
 pub use epoch::{Epoch, InstalledProvider, OriginSlot, ProviderSetup};
 pub use figures::{PoolFigures, QueueAges};
+pub use holder::Requester;
+pub use ingress::{
+    INGRESS_MEMORY_MAX, INGRESS_MEMORY_MIN, INGRESS_OPERATIONS_MAX, INGRESS_TIME_MAX, IngressAdmission,
+    IngressRequest, IngressTerms, IngressWait,
+};
 pub use job::{NotSpawned, ProviderJob};
 pub use lower::{LowerError, Obstacle, Standing};
+pub use maintenance::{
+    MAINTENANCE_METADATA, MAINTENANCE_REQUESTS_MAX, MAINTENANCE_TIME_MAX, MaintenanceRequest,
+    ProviderMaintenance,
+};
+pub use metadata::{PROTOCOL_METADATA_MAX, ProviderMetadata};
 pub use pools::ProviderPools;
 pub use snapshot::PoolSnapshot;

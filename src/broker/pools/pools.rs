@@ -183,7 +183,8 @@ impl ProviderPools {
         client: &ProviderClient<T>,
         session: &CapabilitySession,
     ) -> Result<PoolAdmission, Error> {
-        self.ask(client, session, None, false).map(|front| PoolAdmission { inner: IoAdmission::new(front) })
+        self.ask(client, session.lease(), None, false)
+            .map(|front| PoolAdmission { inner: IoAdmission::new(front) })
     }
     /// The same with a deadline of its own, which can only be earlier than the session's.
     ///
@@ -195,7 +196,7 @@ impl ProviderPools {
         session: &CapabilitySession,
         until: Deadline,
     ) -> Result<PoolAdmission, Error> {
-        self.ask(client, session, Some(until), false)
+        self.ask(client, session.lease(), Some(until), false)
             .map(|front| PoolAdmission { inner: IoAdmission::new(front) })
     }
     /// Straight to running units, or refused; never waits, charges no pending.
@@ -207,7 +208,7 @@ impl ProviderPools {
         client: &ProviderClient<T>,
         session: &CapabilitySession,
     ) -> Result<PoolReady, Error> {
-        self.ask(client, session, None, true).map(|front| PoolReady { inner: IoReady::new(front) })
+        self.ask(client, session.lease(), None, true).map(|front| PoolReady { inner: IoReady::new(front) })
     }
     /// As [`Self::admit_now`], with a deadline of its own.
     ///
@@ -219,13 +220,15 @@ impl ProviderPools {
         session: &CapabilitySession,
         until: Deadline,
     ) -> Result<PoolReady, Error> {
-        self.ask(client, session, Some(until), true).map(|front| PoolReady { inner: IoReady::new(front) })
+        self.ask(client, session.lease(), Some(until), true)
+            .map(|front| PoolReady { inner: IoReady::new(front) })
     }
 
-    fn ask<T: Resource>(
+    /// Admits a request of whatever kind, for the session of `lease`.
+    pub(super) fn ask<T: Resource>(
         &self,
         client: &ProviderClient<T>,
-        session: &CapabilitySession,
+        lease: &SessionLease,
         until: Option<Deadline>,
         now: bool,
     ) -> Result<Front, Error> {
@@ -233,7 +236,6 @@ impl ProviderPools {
         if !std::ptr::eq(registry, &**client.core.registry()) {
             return Err(Error::denied(Denied::ForeignClient));
         }
-        let lease = session.lease();
         if !registry.anchor.holds(lease) {
             return Err(Error::denied(Denied::ForeignSession));
         }

@@ -4,7 +4,7 @@ use super::control::Events;
 use super::epoch::{EpochCore, InstalledProvider, OriginSlot, Tally};
 use super::snapshot::PoolSnapshot;
 use super::work::Held;
-use crate::broker::error::{Error, What};
+use crate::broker::error::{Error, Invalid, What, Which};
 use crate::broker::ground::{Ground, GroundAnchor};
 use crate::broker::io::IoRuntime;
 use crate::broker::limits::PoolLimits;
@@ -88,6 +88,8 @@ pub(crate) struct Registry {
     /// Nanoseconds; read on the hot path instead of the limits.
     queue_age: AtomicU64,
     idle_age: AtomicU64,
+    /// Nanoseconds that a connection may live; `None`: as long as it works.
+    pub(super) lifetime: Option<u64>,
     pub(super) state: AtomicU8,
     pub(super) installed: ArcSwap<Installations>,
     /// What `books.tallies` lists, for snapshots, which take no lock.
@@ -127,6 +129,7 @@ impl Registry {
             backoff_ms: (millis(limits.initial_backoff), millis(limits.maximum_backoff)),
             queue_age: AtomicU64::new(nanos(limits.queue_age)),
             idle_age: AtomicU64::new(nanos(limits.idle_age)),
+            lifetime: limits.lifetime().map(nanos),
             state: AtomicU8::new(OPEN),
             installed: ArcSwap::from_pointee(Installations::new()),
             retained: ArcSwap::from_pointee(Vec::new()),
@@ -177,9 +180,25 @@ impl Registry {
     pub(super) fn kept_epochs(&self) -> arc_swap::Guard<Arc<Vec<Arc<Tally>>>> {
         self.retained.load()
     }
-    /// A connection rests since then: the control task looks when it will have rested long enough.
-    pub(super) fn idle_from(&self, since: u64) {
-        self.events.look_at(since.saturating_add(self.idle_age_nanos()));
+    /// Somebody let go of a replaced epoch: it may have been the last to keep it.
+    pub(super) fn let_go(&self) {
+        self.events.look_soon();
+        if self.is_retired() {
+            // The control task may have ended with the last connection, a moment ago.
+            self.sweep();
+        }
+    }
+    /// An instant that is to be in the future and at most `most` ahead, in nanoseconds of the node's clock.
+    pub(super) fn bounded(&self, deadline: Deadline, most: Duration) -> Result<u64, Error> {
+        let floor = &self.ground().floor;
+        let (now, until) = (floor.clock.nanos_since_base(floor.clock.now()), floor.nanos(deadline));
+        if until <= now {
+            return Err(Error::deadline(Which::Operation));
+        }
+        if until - now > nanos(most) {
+            return Err(Error::invalid(Invalid::TooFar));
+        }
+        Ok(until)
     }
     /// Something of a connection has ended: a shutdown may wait for it. After its counts were given back.
     pub(super) fn ended(&self) {

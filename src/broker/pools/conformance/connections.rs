@@ -13,22 +13,22 @@ async fn there_is_one_dial_per_client_22() {
     let orders = node.install("orders", 1, 0);
     let client = node.client::<Nothing>(&orders);
     let session = node.session(&node.plan("alpha", &orders));
-    let call = node.call(&client, &session);
+    let [call, other, third] = [(); 3].map(|()| node.call(&client, &session));
     let reservation = client.reserve_connection(&call).expect("room");
     let before = node.counts();
     assert_eq!((before.connections, before.connecting_connections, before.active_connections), (1, 1, 0));
     for _ in 0..32 {
-        assert_kind(client.reserve_connection(&call), Kind::Busy);
+        assert_kind(client.reserve_connection(&other), Kind::Busy);
     }
     assert_eq!(node.counts(), before);
     let first = reservation.connected(Nothing).expect("in time");
     let counts = node.counts();
     assert_eq!((counts.connections, counts.connecting_connections, counts.active_connections), (1, 0, 1));
-    let second = client.reserve_connection(&call).expect("room").connected(Nothing).expect("in time");
-    let refused = client.reserve_connection(&call).expect_err("both of its connections exist");
+    let second = client.reserve_connection(&other).expect("room").connected(Nothing).expect("in time");
+    let refused = client.reserve_connection(&third).expect_err("both of its connections exist");
     assert_eq!(refused.dimension(), Some(Dimension::PoolsConnectionsPerClient));
     assert!(matches!(refused.scope(), Some(Scope::Client(_))));
-    drop((first, second, call, session));
+    drop((first, second, call, other, third, session));
     assert_eq!(node.counts().connections, 0);
     node.assert_idle();
 }

@@ -130,7 +130,10 @@ async fn refusals_are_counted_by_the_dimension_that_they_name() {
     let rotated = node.pools.install(Node::setup("orders", 2), Epoch(1)).map(drop);
     refused(rotated, Dimension::PoolsConfigurations);
     let dialled = client.reserve_connection(&call).expect("room").connected(Nothing).expect("in time");
-    refused(client.reserve_connection(&call).map(drop), Dimension::PoolsConnectionsPerClient);
+    let permit = node.pools.maintenance(&client, within(ms(60_000)), 1).expect("room");
+    let request = permit.begin_request().expect("the first");
+    let second = client.reserve_maintenance_connection(&request).map(drop);
+    refused(second, Dimension::PoolsConnectionsPerClient);
     let stream = call.io().stream(1).expect("room");
     refused(call.io().stream(1).map(drop), Dimension::IoStreams);
     refused(call.io().buffer(1 << 30, 0).map(drop), Dimension::IoChunkBytes);
@@ -144,7 +147,7 @@ async fn refusals_are_counted_by_the_dimension_that_they_name() {
     assert_eq!(found, expected);
     assert_eq!(figures.refusals(Dimension::PoolsRunningPerTenant), 3);
     assert_eq!((figures.operations, figures.grants), (2, 1));
-    drop((dialled, stream, staged, call, session));
+    drop((dialled, stream, staged, permit, request, call, session));
     node.assert_clean_end().await;
 }
 

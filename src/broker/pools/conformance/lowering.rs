@@ -89,10 +89,13 @@ async fn saturation_and_live_lowering_22() {
     drop((again, connections, calls));
     let calls = [(); 3].map(|()| node.call(&client, &session));
     let idle = client.checkout(&calls[0]).expect("allowed").expect("one rests");
-    let made = [0, 1]
-        .map(|at| client.reserve_connection(&calls[at]).expect("room").connected(Nothing).expect("in time"));
+    // A call has one connection at a time; a maintenance request has the third.
+    let second = client.reserve_connection(&calls[1]).expect("room").connected(Nothing).expect("in time");
+    let permit = node.pools.maintenance(&client, within(ms(60_000)), 1).expect("room");
+    let third = client.reserve_maintenance_connection(&permit.begin_request().expect("the first"));
+    let made = [second, third.expect("room").connected(Nothing).expect("in time")];
     assert_full(client.reserve_connection(&calls[2]), PoolsConnectionsPerClient, Scope::Client(0));
-    drop((idle, made, calls, session));
+    drop((idle, made, permit, calls, session));
     node.assert_clean_end().await;
 }
 

@@ -193,6 +193,10 @@ async fn panicking_wakers_lose_nothing() {
     assert!(matches!(poll_once(wait.as_mut()), std::task::Poll::Ready(Ok(_))));
     // A rotation refuses everyone, and returns its installation.
     let running = scene.node.call(&scene.client, &scene.session);
+    let permit = scene.node.pools.maintenance(&scene.client, within(ms(60_000)), 1).expect("room");
+    let request = permit.begin_request().expect("the first");
+    let connection = scene.client.reserve_maintenance_connection(&request).expect("room");
+    let connection = connection.connected(Bomb::new(&scene.alive, false, false)).expect("in time");
     let mut waits = Vec::new();
     for _ in 0..3 {
         let mut wait = Box::pin(scene.node.pools.admit(&scene.client, &other).expect("room").wait());
@@ -207,14 +211,12 @@ async fn panicking_wakers_lose_nothing() {
     }
     assert!(scene.node.counts().contained_panics > 0);
     // The retirement reaches everyone.
-    let connection = scene.client.reserve_connection(&running).expect("accepted before the rotation");
-    let connection = connection.connected(Bomb::new(&scene.alive, false, false)).expect("in time");
     let mut acquires = Box::pin(scene.client.acquire(&running));
     assert!(poll_with(acquires.as_mut(), &angry).is_pending());
     scene.node.pools.retire();
     assert!(matches!(poll_once(acquires.as_mut()), std::task::Poll::Ready(Err(_))));
     drop((acquires, waits));
-    drop((connection, running, other));
+    drop((connection, running, other, permit, request));
     let Scene { node, orders, client, session, alive } = scene;
     drop((orders, client, session, next));
     assert_eq!(alive.load(SeqCst), 0);

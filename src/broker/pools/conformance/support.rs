@@ -6,7 +6,7 @@ pub(super) use crate::broker::pools::{
 };
 pub(super) use crate::broker::{
     Activation, Broker, BrokerLimits, Capability, CapabilitySession, Cost, Denied, Dimension, Effect, Error,
-    IoLimits, Kind, Operation, Plan, PlanSpec, PoolLimits, Refusal, Scope, StopCause, What, Which,
+    Invalid, IoLimits, Kind, Operation, Plan, PlanSpec, PoolLimits, Refusal, Scope, StopCause, What, Which,
 };
 pub(super) use crate::time::{Clock, Deadline};
 pub(super) use std::sync::Arc;

@@ -1,0 +1,116 @@
+//! Who has a connection: an operation, of which it is the one connection, or a maintenance request.
+use super::admission::PoolCall;
+use super::maintenance::MaintenanceRequest;
+use crate::broker::error::{Denied, Error};
+use crate::broker::ground::OperationLease;
+use crate::broker::io::check_operation;
+use crate::queue::operation::State;
+use sealed::Sealed;
+
+/// Who may have connections of a client: a [`PoolCall`], or an [`IngressRequest`](super::IngressRequest), under the same
+/// rules.
+///
+/// A maintenance request is none: it has connections of its own making only, and shares them with nobody. So this does not
+/// compile:
+///
+/// ```compile_fail
+/// use latent_capabilities::broker::pools::{MaintenanceRequest, ProviderClient, Resource};
+/// fn takes_what_rests<T: Resource>(client: &ProviderClient<T>, request: &MaintenanceRequest) {
+///     let _idle = client.checkout(request);
+/// }
+/// ```
+pub trait Requester: Sealed {}
+
+impl Requester for PoolCall {}
+impl<R: Requester + ?Sized> Requester for &R {}
+
+pub(super) mod sealed {
+    use super::PoolCall;
+
+    /// Whoever stands behind it, as the call that it is charged as.
+    pub trait Sealed {
+        fn call(&self) -> &PoolCall;
+    }
+    impl Sealed for PoolCall {
+        fn call(&self) -> &PoolCall {
+            self
+        }
+    }
+    impl<R: Sealed + ?Sized> Sealed for &R {
+        fn call(&self) -> &PoolCall {
+            (**self).call()
+        }
+    }
+}
+
+/// The one connection that an operation may have of its client: a lease, and HOLDS in the operation's word (O6).
+#[derive(Debug)]
+pub(super) struct Claim {
+    /// `None` only while it is dropped.
+    lease: Option<OperationLease>,
+}
+
+impl Claim {
+    /// For a connection, or for the right to make one.
+    ///
+    /// # Errors
+    /// `SecondConnection`: the operation has one. `Busy`: it waits for one.
+    pub(super) fn of(lease: &OperationLease) -> Result<Claim, Error> {
+        match lease.duplicate_if(|bits| State(bits).with_connection()) {
+            Ok(holding) => Ok(Claim::held(holding)),
+            Err(bits) => Err(Claim::refused(State(bits))),
+        }
+    }
+    /// HOLDS is set for this lease already.
+    pub(super) fn held(lease: OperationLease) -> Claim {
+        Claim { lease: Some(lease) }
+    }
+    /// Why an operation gets no second one.
+    pub(super) fn refused(state: State) -> Error {
+        if state.is_seated() { Error::busy() } else { Error::denied(Denied::SecondConnection) }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if let Some(lease) = self.lease.take() {
+            // The bit and the lease go in one step.
+            lease.release_with(State::ONE_CONNECTION);
+        }
+    }
+}
+
+/// Who has a connection, or dials one.
+#[derive(Debug)]
+pub(super) enum Holder {
+    /// The request's running units stay held as long.
+    Operation(Claim),
+    /// The permit's cleanup place stays held as long.
+    Maintenance(MaintenanceRequest),
+}
+
+impl Holder {
+    /// Whether it may go on.
+    ///
+    /// # Errors
+    /// Stopped, over, or its epoch or its registry is.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        match self {
+            Holder::Operation(Claim { lease: Some(lease) }) => check_operation(lease),
+            Holder::Operation(Claim { lease: None }) => {
+                crate::broken::accounting("a connection was used after its operation let it go")
+            }
+            Holder::Maintenance(request) => request.checkpoint(),
+        }
+    }
+    /// Whether its connections may rest for whoever comes next.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check); a maintenance request's never may.
+    pub(super) fn check_park(&self) -> Result<(), Error> {
+        match self {
+            Holder::Operation(_) => self.check(),
+            Holder::Maintenance(_) => Err(Error::denied(Denied::Maintenance)),
+        }
+    }
+}
