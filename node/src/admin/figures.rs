@@ -21,7 +21,13 @@ pub(crate) fn figures(gateway: &Gateway) -> Value {
         "queue_age_p50_micros": quantile(500),
         "queue_age_p99_micros": quantile(990),
         "queue_age_p999_micros": quantile(999),
+        "high_water": high_water(&figures),
     })
+}
+
+/// The most that was ever used, by dimension, in its own unit.
+fn high_water(figures: &PoolFigures) -> Map<String, Value> {
+    figures.all_high_water().map(|(dimension, most)| (dimension.name().to_owned(), most.into())).collect()
 }
 
 fn refusals(figures: &PoolFigures) -> Map<String, Value> {

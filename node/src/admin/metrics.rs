@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use latent_capabilities::PoolFigures;
+use latent_capabilities::{Dimension, PoolFigures};
 use serde_json::{Map, Value};
 
 use super::full;
@@ -52,10 +52,11 @@ fn figures(out: &mut String, figures: &PoolFigures) {
     let one = |value: u64| [(String::new(), value.to_string())];
     family(out, "operations_total", "counter", &one(figures.operations));
     family(out, "grants_total", "counter", &one(figures.grants));
-    let refusals = figures
-        .all_refusals()
-        .map(|(dimension, count)| (format!("{{dimension=\"{}\"}}", dimension.name()), count.to_string()));
-    family(out, "refusals_total", "counter", &refusals.collect::<Vec<_>>());
+    let of = |(dimension, count): (Dimension, u64)| {
+        (format!("{{dimension=\"{}\"}}", dimension.name()), count.to_string())
+    };
+    family(out, "refusals_total", "counter", &figures.all_refusals().map(of).collect::<Vec<_>>());
+    family(out, "high_water", "gauge", &figures.all_high_water().map(of).collect::<Vec<_>>());
 
     let ages = &figures.queue_age;
     // Writing to a String cannot fail.

@@ -125,6 +125,7 @@ fn the_snapshot_and_the_metrics_tell_the_same() {
         "latent_refusals_total{dimension=\"pools.running\"} 0",
         "latent_queue_age_seconds_bucket{le=\"+Inf\"} 0",
         "latent_queue_age_seconds_count 0",
+        "latent_high_water{dimension=\"pools.connections\"} 1",
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
     }
