@@ -18,6 +18,7 @@ fn one_running() -> PoolLimits {
 }
 
 /// With room for one running request, a chain of three goes through; each has the deadline of the first.
+/// Case S20: it does not wait for what it holds itself.
 #[tokio::test]
 async fn a_chain_goes_through_one_slot_with_one_deadline_35() {
     let node = Node::new(one_running());
