@@ -129,7 +129,11 @@ pub fn taken<L: Layout>(word: u64, units: u64) -> Result<u64, Blocked> {
 #[cold]
 fn lacking<L: Layout>(word: u64, units: u64) -> Dimension {
     match L::FIELDS.iter().find(|field| field.of(word) < field.of(units)) {
-        Some(field) => field.dimension,
+        Some(field) => {
+            #[cfg(test)]
+            decided::note(field.dimension, word, units);
+            field.dimension
+        }
         None => broken::accounting("a borrow in a room word without a field that lacks"),
     }
 }
@@ -482,6 +486,34 @@ macro_rules! lowering {
     )+};
 }
 pub(super) use lowering;
+
+/// The words that decided, for tests of whether refusals are justified.
+#[cfg(test)]
+pub(crate) mod decided {
+    use super::Dimension;
+    use std::cell::RefCell;
+
+    /// A word that had too little room, as the step saw it, and the units that were asked of it.
+    #[derive(Clone, Copy, Debug)]
+    pub(crate) struct Deciding {
+        pub(crate) dimension: Dimension,
+        pub(crate) word: u64,
+        pub(crate) units: u64,
+    }
+
+    thread_local! {
+        static DECIDED: RefCell<Vec<Deciding>> = const { RefCell::new(Vec::new()) };
+    }
+
+    pub(super) fn note(dimension: Dimension, word: u64, units: u64) {
+        DECIDED.with_borrow_mut(|decided| decided.push(Deciding { dimension, word, units }));
+    }
+
+    /// Those of this thread since it last took them.
+    pub(crate) fn take() -> Vec<Deciding> {
+        DECIDED.take()
+    }
+}
 
 /// Enumeration of small words, for the tests of every layout.
 #[cfg(test)]

@@ -428,6 +428,63 @@ async fn who_comes_later_gets_the_lower_limits() {
     node.assert_clean_end().await;
 }
 
+/// Whoever is made while a lowering runs ends with the lower limits: a tenant, a provider and a client each come before it or
+/// after it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn who_comes_meanwhile_gets_the_lower_limits() {
+    const EACH: usize = 24;
+    let node = Node::new(PoolLimits {
+        running: 64,
+        running_per_tenant: 30,
+        running_per_provider: 30,
+        requests_per_tenant: 30,
+        requests_per_provider: 30,
+        connections_per_client: 30,
+        ..PoolLimits::default()
+    });
+    let made = std::sync::Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0..EACH {
+                let provider = node.install(&format!("provider-{number}"), 1, 0);
+                let client = node.client::<Nothing>(&provider);
+                let plan = node.plan(&format!("tenant-{number}"), &provider);
+                made.lock().expect("no panic").push((provider, client, plan));
+            }
+        });
+        scope.spawn(|| {
+            for to in (2..30).rev() {
+                node.lower_to(&[
+                    (PoolsRunningPerTenant, to),
+                    (PoolsRunningPerProvider, to + 1),
+                    (PoolsRequestsPerTenant, to),
+                    (PoolsConnectionsPerClient, to),
+                ])
+                .expect("nothing is in use");
+                std::thread::yield_now();
+            }
+        });
+    });
+    let made = made.into_inner().expect("no panic");
+    assert_eq!((made.len(), node.pools.limits().running_per_provider), (EACH, 3));
+    for (number, (_, client, plan)) in (0_u16..).zip(&made) {
+        let session = node.session(plan);
+        let calls = [(); 2].map(|()| node.call(client, &session));
+        assert_full(node.pools.admit(client, &session), PoolsRequestsPerTenant, Scope::Tenant(number));
+        assert_full(node.pools.admit_now(client, &session), PoolsRequestsPerTenant, Scope::Tenant(number));
+        let other = node.session(&node.plan("another", &made[usize::from(number)].0));
+        let third = node.call(client, &other);
+        let fourth = node.pools.admit_now(client, &other);
+        assert_full(fourth, PoolsRunningPerProvider, Scope::Provider(number));
+        let made = [&calls[0], &calls[1]]
+            .map(|call| client.reserve_connection(call).expect("room").connected(Nothing).expect("in time"));
+        assert_full(client.reserve_connection(&third), PoolsConnectionsPerClient, Scope::Client(number));
+        drop((made, calls, third));
+    }
+    drop(made);
+    node.assert_clean_end().await;
+}
+
 /// Who waits for a running place or for a connection is neither lost nor passed over by a lowering, whatever comes of it.
 #[tokio::test]
 async fn whoever_waits_is_served_through_lowerings() {

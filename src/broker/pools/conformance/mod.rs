@@ -23,6 +23,7 @@ mod limits;
 mod loopback;
 mod lowering;
 mod maintenance;
+mod justified;
 mod panics;
 mod requests;
 mod shutdown;
