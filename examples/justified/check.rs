@@ -3,7 +3,9 @@
 //! Each call of the library is bracketed by two ticks of one counter that all threads share. From the brackets follow two
 //! bounds on what is in use of a limit at any tick, without a look into the library:
 //!
-//! * *at most*: a unit counts from the tick before the call that may take it to the tick after the call that gave it back;
+//! * *at most*: a unit counts from the tick before the call that may take it to the tick after the call that gave it back, or
+//!   to the end of an installation that was under way then: it looks at every request that there is, and a request that it
+//!   looks at lives until it has;
 //! * *at least*: from the tick after the call that took it to the tick before the call that may give it back.
 //!
 //! The library's own count, attempts in flight included, lies between the two.
@@ -243,6 +245,12 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
+    /// When a unit that was given back at this tick was so for sure.
+    fn let_go(&self, at: u64) -> u64 {
+        let installs = self.installs.iter().map(|(span, _, _)| span);
+        let looks = installs.filter(|span| (span.from..span.to).contains(&at));
+        looks.map(|span| span.to).max().unwrap_or(at)
+    }
     fn within(&self, key: Key, span: Span) -> (i64, i64) {
         self.timelines.get(&key).map_or((0, 0), |timeline| timeline.within(span))
     }
@@ -301,6 +309,13 @@ impl Run<'_> {
     }
 }
 
+fn is_of_requests(dimension: Dimension) -> bool {
+    use Dimension::*;
+    let of_tenant = matches!(dimension, PoolsRequestsPerTenant | PoolsRunningPerTenant);
+    let of_provider = matches!(dimension, PoolsRequestsPerProvider | PoolsRunningPerProvider);
+    of_tenant || of_provider || matches!(dimension, PoolsPending | PoolsRunning)
+}
+
 /// Replays the logs of all threads of one run and judges every refusal.
 pub(crate) fn check(logs: Vec<Log>, startup: &dyn Fn(Dimension) -> u64) -> Verdict {
     let mut verdict = Verdict::default();
@@ -315,6 +330,9 @@ pub(crate) fn check(logs: Vec<Log>, startup: &dyn Fn(Dimension) -> u64) -> Verdi
         run.lowerings.extend(log.lowerings);
         run.installs.extend(log.installs);
         verdict.calls += log.calls;
+    }
+    for (_, steps) in steps.iter_mut().filter(|(key, _)| is_of_requests(key.0)) {
+        steps.iter_mut().filter(|step| step.most < 0).for_each(|step| step.at = run.let_go(step.at));
     }
     run.timelines = steps.into_iter().map(|(key, steps)| (key, Timeline::new(steps))).collect();
     for (key, timeline) in &run.timelines {

@@ -5,7 +5,7 @@ use latent_capabilities::{
     Activation, Broker, BrokerLimits, Capability, CapabilitySession, Cost, Deadline, Dimension, Epoch, Error,
     Exchange, InstalledProvider, IoLimits, IoRuntime, Kind, Operation, OriginSlot, Plan, PlanSpec,
     PoolAdmission, PoolCall, PoolLimits, PoolReady, PoolWait, PooledConnection, ProviderClient,
-    ProviderPools, ProviderSetup, Refusal, Resource, Scope, Standing, What,
+    ProviderCounts, ProviderPools, ProviderSetup, Refusal, Resource, Scope, Standing, TenantCounts, What,
 };
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -550,6 +550,11 @@ pub(crate) fn round(load: Load, seed: u64, steps: u32, handle: &tokio::runtime::
     }
     let counts = node.pools.snapshot();
     assert!(counts.is_idle() && counts.connections == 0, "{counts:?}");
+    let (mut tenants, mut providers) = (vec![TenantCounts::default(); 8], vec![ProviderCounts::default(); 8]);
+    let listed = (node.pools.tenants(&mut tenants), node.pools.providers(&mut providers));
+    assert!(listed.0.is_complete() && listed.1.is_complete());
+    let requests = tenants.iter().map(|tenant| tenant.requests).sum::<u32>();
+    assert_eq!((requests, providers.iter().map(|provider| provider.requests).sum::<u32>()), (0, 0));
     logs.push(check::take_log());
     let startup = load.startup();
     check::check(logs, &|dimension| match dimension {
