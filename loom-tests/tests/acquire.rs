@@ -464,3 +464,32 @@ fn a_granted_operation_stands_in_another_line_at_once() {
         client.assert_zero();
     });
 }
+
+/// O6: of two that ask for the one connection that an operation may have, one straight and one by way of the line, exactly one
+/// gets it; once that one is done with it, the next attempt goes through.
+#[test]
+fn an_operation_has_one_connection() {
+    check("acquire::an_operation_has_one_connection", BOUND, || {
+        let (client, session) = Client::new(1);
+        let lease = Arc::new(started(&session));
+        let straight = {
+            let lease = lease.clone();
+            thread::spawn(move || {
+                let claim = lease.duplicate_if(|bits| State(bits).with_connection());
+                claim.map(|held| held.release_with(State::ONE_CONNECTION)).is_ok()
+            })
+        };
+        let entered = acquire::enter(&*client, &lease);
+        if entered {
+            let second = lease.duplicate_if(|bits| State(bits).with_connection());
+            assert!(second.is_err(), "who sits in the line asks for no other");
+            acquire::leave(&*client, &lease);
+        }
+        assert!(straight.join().unwrap() || entered, "nobody got it");
+        let again = lease.duplicate_if(|bits| State(bits).with_connection()).expect("it is free again");
+        again.release_with(State::ONE_CONNECTION);
+        drop_front(Arc::try_unwrap(lease).expect("the other thread is over"));
+        drop(session);
+        client.assert_zero();
+    });
+}
