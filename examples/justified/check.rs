@@ -3,9 +3,10 @@
 //! Each call of the library is bracketed by two ticks of one counter that all threads share. From the brackets follow two
 //! bounds on what is in use of a limit at any tick, without a look into the library:
 //!
-//! * *at most*: a unit counts from the tick before the call that may take it to the tick after the call that gave it back, or
-//!   to the end of an installation that was under way then: it looks at every request that there is, and a request that it
-//!   looks at lives until it has;
+//! * *at most*: a unit counts from the tick before the call that may take it to the tick after the call that gave it back.
+//!   If another thread may hold it a little longer, it counts to the end of the call in which that thread is: an
+//!   installation looks at every request, and what it looks at lives until it has; whoever has the turn may have taken
+//!   running units for a waiter that leaves meanwhile, and gives them back when it sees that;
 //! * *at least*: from the tick after the call that took it to the tick before the call that may give it back.
 //!
 //! The library's own count, attempts in flight included, lies between the two.
@@ -45,6 +46,8 @@ type Lowering = (Span, Vec<(Dimension, u64)>, bool);
 #[derive(Clone, Copy, Debug)]
 struct Step {
     at: u64,
+    /// Another thread may still hold the unit, and lets go before its present call returns.
+    late: bool,
     most: i64,
     least: i64,
 }
@@ -58,7 +61,7 @@ pub(crate) struct Log {
     /// Uses that a refused lowering named.
     named: Vec<(Span, Key, u64)>,
     installs: Vec<(Span, u32, u64)>,
-    pub(crate) calls: u64,
+    calls: Vec<Span>,
 }
 
 static TICKS: AtomicU64 = AtomicU64::new(1);
@@ -93,7 +96,7 @@ pub(crate) fn call<R>(f: impl FnOnce() -> R) -> (R, Span) {
     let result = f();
     let span = Span { from, to: tick() };
     let destroyed = CURRENT.with_borrow_mut(|current| {
-        current.log.calls += 1;
+        current.log.calls.push(span);
         current.destroyed.take()
     });
     for key in destroyed.into_iter().flatten() {
@@ -112,7 +115,11 @@ pub(crate) fn destroyed(keys: &[Key]) {
 }
 
 fn step(key: Key, at: u64, most: i64, least: i64) {
-    with(|log| log.steps.entry(key).or_default().push(Step { at, most, least }));
+    note(key, Step { at, late: false, most, least });
+}
+
+fn note(key: Key, step: Step) {
+    with(|log| log.steps.entry(key).or_default().push(step));
 }
 
 /// The call took a unit.
@@ -131,6 +138,10 @@ pub(crate) fn was_taken(key: Key, span: Span) {
 /// A unit that might be taken is not, or not any more, once the call has returned.
 pub(crate) fn is_not_taken(key: Key, span: Span) {
     step(key, span.to, -1, 0);
+}
+/// A waiter that had left when the call returned will not be given a unit; whoever has the turn may still hold one for it.
+pub(crate) fn was_left(key: Key, span: Span) {
+    note(key, Step { at: span.to, late: true, most: -1, least: 0 });
 }
 /// From before the call on, a unit may be given back.
 pub(crate) fn may_give(key: Key, span: Span) {
@@ -242,14 +253,21 @@ struct Run<'a> {
     startup: &'a dyn Fn(Dimension) -> u64,
     lowerings: Vec<Lowering>,
     installs: Vec<(Span, u32, u64)>,
+    /// By thread, in their order.
+    calls: Vec<Vec<Span>>,
 }
 
 impl Run<'_> {
-    /// When a unit that was given back at this tick was so for sure.
-    fn let_go(&self, at: u64) -> u64 {
-        let installs = self.installs.iter().map(|(span, _, _)| span);
-        let looks = installs.filter(|span| (span.from..span.to).contains(&at));
-        looks.map(|span| span.to).max().unwrap_or(at)
+    /// When a unit that was given back in this step was so for sure.
+    fn let_go(&self, step: Step) -> u64 {
+        let installs = self.installs.iter().map(|(span, _, _)| *span);
+        let looks = installs.filter(|span| (span.from..span.to).contains(&step.at)).map(|span| span.to);
+        // Each thread is in one call at most.
+        let under_way = |calls: &Vec<Span>| {
+            let last = calls.partition_point(|call| call.from < step.at).checked_sub(1)?;
+            (step.late && calls[last].to > step.at).then_some(calls[last].to)
+        };
+        looks.chain(self.calls.iter().filter_map(under_way)).max().unwrap_or(step.at)
     }
     fn within(&self, key: Key, span: Span) -> (i64, i64) {
         self.timelines.get(&key).map_or((0, 0), |timeline| timeline.within(span))
@@ -320,7 +338,13 @@ fn is_of_requests(dimension: Dimension) -> bool {
 pub(crate) fn check(logs: Vec<Log>, startup: &dyn Fn(Dimension) -> u64) -> Verdict {
     let mut verdict = Verdict::default();
     let (mut steps, mut refusals, mut named) = (BTreeMap::<Key, Vec<Step>>::new(), Vec::new(), Vec::new());
-    let mut run = Run { timelines: BTreeMap::new(), startup, lowerings: Vec::new(), installs: Vec::new() };
+    let mut run = Run {
+        timelines: BTreeMap::new(),
+        startup,
+        lowerings: Vec::new(),
+        installs: Vec::new(),
+        calls: Vec::new(),
+    };
     for log in logs {
         for (key, more) in log.steps {
             steps.entry(key).or_default().extend(more);
@@ -329,10 +353,11 @@ pub(crate) fn check(logs: Vec<Log>, startup: &dyn Fn(Dimension) -> u64) -> Verdi
         named.extend(log.named);
         run.lowerings.extend(log.lowerings);
         run.installs.extend(log.installs);
-        verdict.calls += log.calls;
+        verdict.calls += log.calls.len() as u64;
+        run.calls.push(log.calls);
     }
     for (_, steps) in steps.iter_mut().filter(|(key, _)| is_of_requests(key.0)) {
-        steps.iter_mut().filter(|step| step.most < 0).for_each(|step| step.at = run.let_go(step.at));
+        steps.iter_mut().filter(|step| step.most < 0).for_each(|step| step.at = run.let_go(*step));
     }
     run.timelines = steps.into_iter().map(|(key, steps)| (key, Timeline::new(steps))).collect();
     for (key, timeline) in &run.timelines {

@@ -219,7 +219,7 @@ impl Held {
 
 /// A waiter left without a grant.
 fn not_granted(who: &Who, span: Span) {
-    each(&who.running(), span, check::is_not_taken);
+    each(&who.running(), span, check::was_left);
     each(&[PENDING, WAITS], span, check::is_not_taken);
     each(&who.requests(), span, check::gave);
 }
