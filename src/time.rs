@@ -58,6 +58,12 @@ impl Deadline {
     }
 }
 
+/// A duration in nanoseconds. A time may saturate: 580 years are as good as for ever.
+#[must_use]
+pub fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// Where the time comes from. Two machine words of base and a choice; copied freely.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {

@@ -31,6 +31,28 @@ pub struct Request {
     pub tag: u32,
 }
 
+impl Request {
+    /// In one word: tag, provider, tenant from the highest bits down. No tag is 0, so 0 is direct I/O.
+    #[inline]
+    pub fn packed(request: Option<Request>) -> u64 {
+        match request {
+            Some(at) => {
+                debug_assert!(at.tag != 0, "an epoch without a tag");
+                u64::from(at.tag) << 32 | u64::from(at.provider) << 16 | u64::from(at.tenant)
+            }
+            None => 0,
+        }
+    }
+
+    /// The inverse of [`Request::packed`].
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "the parts that were packed")]
+    pub fn unpacked(packed: u64) -> Option<Request> {
+        let (tenant, provider, tag) = (packed as u16, (packed >> 16) as u16, (packed >> 32) as u32);
+        (tag != 0).then_some(Request { tenant, provider, tag })
+    }
+}
+
 /// The words of one operation. Those of tenant and provider are used only with a [`Request`].
 #[derive(Clone, Copy, Debug)]
 pub struct Scopes<'a> {
@@ -117,9 +139,12 @@ impl Refused {
 /// The word that stands against it; nothing is held.
 #[inline]
 pub fn reserve_staged(scopes: &Scopes<'_>, request: Option<Request>) -> Result<(), Refused> {
-    let units = wait_units(request).and(NodeUnits::OWNER);
-    let at_node = || scopes.node.reserve(units, Heed::Nothing);
-    take(scopes, request, (units, RequestUnits::Requests), Heed::Nothing, at_node)
+    match request {
+        None => at_node_alone(scopes, NodeUnits::STAGED_IO, Heed::Nothing),
+        Some(request) => {
+            take(scopes, request, STAGE, RequestUnits::Requests, Heed::Nothing)
+        }
+    }
 }
 
 /// Takes an owner and running units at once, unless somebody waits in front.
@@ -129,9 +154,10 @@ pub fn reserve_staged(scopes: &Scopes<'_>, request: Option<Request>) -> Result<(
 /// The word that stands against it; nothing is held.
 #[inline]
 pub fn reserve_now(scopes: &Scopes<'_>, request: Option<Request>) -> Result<(), Refused> {
-    let units = run_units(request).and(NodeUnits::OWNER);
-    let at_node = || scopes.node.reserve(units, Heed::Marks);
-    take(scopes, request, (units, RequestUnits::Both), Heed::Marks, at_node)
+    match request {
+        None => at_node_alone(scopes, NodeUnits::NOW_IO, Heed::Marks),
+        Some(request) => take(scopes, request, NOW, RequestUnits::Both, Heed::Marks),
+    }
 }
 
 /// The direct path of `wait`: turns a place in the line into running units, unless somebody waits in front. The node's
@@ -142,47 +168,75 @@ pub fn reserve_now(scopes: &Scopes<'_>, request: Option<Request>) -> Result<(), 
 /// The word that stands against it; the place in the line is still held.
 #[inline]
 pub fn move_to_running(scopes: &Scopes<'_>, request: Option<Request>) -> Result<(), Refused> {
-    let (wait, run) = (wait_units(request), run_units(request));
     // It heeds the marks, so it gives to nobody who waits: places in the line have no marks.
-    let at_node = || scopes.node.exchange(wait, run).map(drop);
-    take(scopes, request, (run, RequestUnits::Running), Heed::Marks, at_node)
+    match request {
+        None => {
+            let moved = scopes.node.exchange(NodeUnits::WAIT_IO, NodeUnits::RUN_IO);
+            moved.map_err(|blocked| Refused::at(Scope::Node, blocked))?;
+            scopes.node.note_use();
+            Ok(())
+        }
+        Some(request) => take(scopes, request, MOVE, RequestUnits::Running, Heed::Marks),
+    }
 }
 
-/// H1, with the node's step as given.
+/// What a step at the node gives and takes.
+type Move = (NodeUnits, NodeUnits);
+const STAGE: Move = (NodeUnits::NONE, NodeUnits::STAGED_POOL);
+const NOW: Move = (NodeUnits::NONE, NodeUnits::NOW_POOL);
+const MOVE: Move = (NodeUnits::WAIT_POOL, NodeUnits::RUN_POOL);
+
 #[inline]
+fn at_node_alone(scopes: &Scopes<'_>, units: NodeUnits, heed: Heed) -> Result<(), Refused> {
+    scopes.node.reserve(units, heed).map_err(|blocked| Refused::at(Scope::Node, blocked))?;
+    scopes.node.note_use();
+    Ok(())
+}
+
+/// H1. Each step is worked out while the words are looked at, and taken from the value that was seen then.
+///
+/// Inlined so that units and heed are constants of the caller.
+#[inline(always)]
 fn take(
     scopes: &Scopes<'_>,
-    request: Option<Request>,
-    (units, asked): (NodeUnits, RequestUnits),
+    Request { tenant, provider, tag }: Request,
+    at_node: Move,
+    asked: RequestUnits,
     heed: Heed,
-    at_node: impl FnOnce() -> Result<(), Blocked>,
 ) -> Result<(), Refused> {
-    let Some(Request { tenant, provider, tag }) = request else {
-        at_node().map_err(|blocked| Refused::at(Scope::Node, blocked))?;
-        scopes.node.note_use();
-        return Ok(());
-    };
     let (tenant, provider) = (Scope::Tenant(tenant), Scope::Provider(provider));
-    scopes.node.peek(units, heed).map_err(|blocked| Refused::at(Scope::Node, blocked))?;
-    scopes.provider.peek(asked, tag, heed).map_err(|blocked| Refused::at(provider, blocked))?;
-    scopes.tenant.reserve(asked, heed).map_err(|blocked| Refused::at(tenant, blocked))?;
-    if let Err(blocked) = scopes.provider.reserve(asked, tag, heed) {
-        let mut refused = Refused::at(provider, blocked);
-        refused.marks.tenant = scopes.tenant.give(asked);
-        return Err(refused);
+    let (give, want) = at_node;
+    let refused = |scope| move |blocked| Refused::at(scope, blocked);
+    let node_step = scopes.node.plan(give, want, heed).map_err(refused(Scope::Node))?;
+    let provider_step = scopes.provider.plan(asked, tag, heed).map_err(refused(provider))?;
+    scopes.tenant.reserve(asked, heed).map_err(refused(tenant))?;
+    if let Err(blocked) = scopes.provider.reserve_planned(provider_step, asked, tag, heed) {
+        return Err(take_back(scopes, Refused::at(provider, blocked), false, asked));
     }
-    if let Err(blocked) = at_node() {
-        let mut refused = Refused::at(Scope::Node, blocked);
-        refused.marks.provider = scopes.provider.give(asked);
-        refused.marks.tenant = scopes.tenant.give(asked);
-        return Err(refused);
+    if let Err(blocked) = scopes.node.step_planned(node_step, give, want, heed) {
+        return Err(take_back(scopes, Refused::at(Scope::Node, blocked), true, asked));
     }
     scopes.node.note_use();
     Ok(())
 }
 
+/// H2: gives back what was taken before the word that refused; `with_provider`: the provider's too.
+#[cold]
+fn take_back(
+    scopes: &Scopes<'_>,
+    mut refused: Refused,
+    with_provider: bool,
+    asked: RequestUnits,
+) -> Refused {
+    if with_provider {
+        refused.marks.provider = scopes.provider.give(asked);
+    }
+    refused.marks.tenant = scopes.tenant.give(asked);
+    refused
+}
+
 /// Gives back all that an operation holds, its owner included. For ends where the slot is free already.
-#[inline]
+#[inline(always)]
 pub fn release(scopes: &Scopes<'_>, request: Option<Request>, held: Held) -> Marks {
     give(scopes, request, held, NodeUnits::OWNER)
 }
@@ -206,14 +260,32 @@ pub fn return_running(scopes: &Scopes<'_>, request: Option<Request>) -> Marks {
     give_units(scopes, request, RequestUnits::Running, run_units(request))
 }
 
-#[inline]
+#[inline(always)]
 fn give(scopes: &Scopes<'_>, request: Option<Request>, held: Held, owner: NodeUnits) -> Marks {
+    // As most end: with constants, and inlined.
+    if held == Held::Running && request.is_some() && owner == NodeUnits::OWNER {
+        return give_pooled(scopes, RequestUnits::Both, NodeUnits::NOW_POOL);
+    }
+    give_other(scopes, request, held, owner)
+}
+
+#[inline(never)]
+fn give_other(scopes: &Scopes<'_>, request: Option<Request>, held: Held, owner: NodeUnits) -> Marks {
     let (units, back) = match held {
         Held::Staged => (wait_units(request), RequestUnits::Requests),
         Held::Running => (run_units(request), RequestUnits::Both),
         Held::Returned => (NodeUnits::NONE, RequestUnits::Requests),
     };
     give_units(scopes, request, back, units.and(owner))
+}
+
+#[inline(always)]
+fn give_pooled(scopes: &Scopes<'_>, back: RequestUnits, units: NodeUnits) -> Marks {
+    let mut marks = Marks::NONE;
+    marks.provider = scopes.provider.give(back);
+    marks.tenant = scopes.tenant.give(back);
+    marks.add(Marks::at_node(scopes.node.give(units)));
+    marks
 }
 
 /// H3.

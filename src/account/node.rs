@@ -19,7 +19,7 @@ use std::convert::Infallible;
 
 use super::dimension::Dimension;
 use super::peaks::Peaks;
-use super::room::{Field, Layout, Lowering, Rooms, given, lowering, taken};
+use super::room::{Field, Layout, Lowering, Planned, Rooms, given, lowering, taken};
 use super::scope::{Blocked, Heed, NotLowered};
 
 const OWNERS: Field = Field::new(0, 13, Dimension::IoOwners);
@@ -127,7 +127,7 @@ pub struct NodeWord {
 
 /// Takes `units`, or says what stands against it. CLOSED comes first; marks come last, because where there is no room
 /// at all, "full" is a truer answer than "somebody waits".
-#[inline]
+#[inline(always)]
 fn reserved(word: u64, units: NodeUnits, heed: Heed) -> Result<u64, Blocked> {
     if word & CLOSED != 0 {
         return Err(Blocked::Closed);
@@ -141,6 +141,13 @@ fn reserved(word: u64, units: NodeUnits, heed: Heed) -> Result<u64, Blocked> {
         }
     }
     Ok(left)
+}
+
+/// Takes `take` and gives `give`, or says what stands against it. `limits` count only if something is given.
+#[inline(always)]
+fn moved(word: u64, give: NodeUnits, take: NodeUnits, heed: Heed, limits: u64) -> Result<u64, Blocked> {
+    let left = reserved(word, take, heed)?;
+    Ok(if give == NodeUnits::NONE { left } else { given::<NodeLayout>(left, give.0, limits) })
 }
 
 /// The mark of what blocks the turn.
@@ -178,14 +185,40 @@ impl NodeWord {
         opened
     }
 
-    /// Looks whether `units` could be reserved now. Writes nothing.
+    /// Works out, on the word as it is now, the step that takes `take` and gives `give`. Writes nothing.
     ///
     /// # Errors
     ///
     /// What stands against it.
+    #[inline(always)]
+    pub fn plan(&self, give: NodeUnits, take: NodeUnits, heed: Heed) -> Result<Planned, Blocked> {
+        let limits = self.limits_for(give);
+        let seen = self.rooms.load();
+        Ok(Planned::new(seen, moved(seen, give, take, heed, limits)?))
+    }
+
+    /// Takes a step that [`plan`](NodeWord::plan) worked out for the same units, or works it out anew.
+    ///
+    /// # Errors
+    ///
+    /// What stands against it, in the value that decided; then nothing was given either.
+    #[inline(always)]
+    pub fn step_planned(
+        &self,
+        planned: Planned,
+        give: NodeUnits,
+        take: NodeUnits,
+        heed: Heed,
+    ) -> Result<Given, Blocked> {
+        let limits = self.limits_for(give);
+        let again = |word| moved(word, give, take, heed, limits);
+        self.rooms.step_planned(planned, again).map(Given::of)
+    }
+
+    /// The limits that a step which gives `give` is checked against, loaded before the word is (R3).
     #[inline]
-    pub fn peek(&self, units: NodeUnits, heed: Heed) -> Result<(), Blocked> {
-        reserved(self.rooms.load(), units, heed).map(drop)
+    fn limits_for(&self, give: NodeUnits) -> u64 {
+        if give == NodeUnits::NONE { 0 } else { self.rooms.limits() }
     }
 
     /// Takes `units`, all or none, in one step.
@@ -203,7 +236,7 @@ impl NodeWord {
     /// # Panics
     ///
     /// Broken accounting, if they were not taken.
-    #[inline]
+    #[inline(always)]
     pub fn give(&self, units: NodeUnits) -> Given {
         Given::of(self.rooms.give(units.0))
     }
@@ -215,12 +248,8 @@ impl NodeWord {
     /// What stands against `take`; then nothing was given either.
     #[inline]
     pub fn exchange(&self, give: NodeUnits, take: NodeUnits) -> Result<Given, Blocked> {
-        let limits = self.rooms.limits();
-        let moved = |word| {
-            let left = reserved(word, take, Heed::Marks)?;
-            Ok(given::<NodeLayout>(left, give.0, limits))
-        };
-        self.rooms.step(moved).map(Given::of)
+        let limits = self.limits_for(give);
+        self.rooms.step(|word| moved(word, give, take, Heed::Marks, limits)).map(Given::of)
     }
 
     /// For the turn only: takes `units` over every mark, or marks what blocks, in one step. `false`: not taken. A
@@ -362,8 +391,18 @@ mod tests {
                 for heed in [Heed::Marks, Heed::Nothing] {
                     let node = at(word);
                     let expected = verdict(word, units, heed);
-                    assert_eq!(node.peek(units, heed), expected.clone().map(drop));
+                    let planned = node.plan(NodeUnits::NONE, units, heed);
+                    assert_eq!(planned.map(drop), expected.clone().map(drop));
                     assert_eq!(node.rooms.load(), word, "a look writes nothing");
+                    if let Ok(planned) = planned {
+                        let other = at(word);
+                        let step = |node: &NodeWord| node.step_planned(planned, NodeUnits::NONE, units, heed);
+                        assert_eq!(step(&other).map(drop), Ok(()));
+                        assert_eq!(other.rooms.load(), word - units.0);
+                        // The word moved on: it is decided anew.
+                        let again = verdict(word - units.0, units, heed).map(drop);
+                        assert_eq!(step(&other).map(drop), again);
+                    }
                     assert_eq!(node.reserve(units, heed), expected.clone().map(drop));
                     let after = node.rooms.load();
                     assert_eq!(after & FLAGS, word & FLAGS);

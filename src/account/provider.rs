@@ -19,7 +19,7 @@
 use std::convert::Infallible;
 
 use super::dimension::Dimension;
-use super::room::{Field, Layout, Lowering, Rooms, lowering, taken};
+use super::room::{Field, Layout, Lowering, Planned, Rooms, lowering, taken};
 use super::scope::{Blocked, Heed, NotLowered, RequestUnits};
 use super::tenant::RequestUse;
 
@@ -51,7 +51,7 @@ const fn tag_of(word: u64) -> u32 {
     (word >> TAG_SHIFT) as u32
 }
 
-#[inline]
+#[inline(always)]
 fn reserved(word: u64, asked: RequestUnits, tag: u32, heed: Heed) -> Result<u64, Blocked> {
     if word & CLOSED != 0 {
         return Err(Blocked::Closed);
@@ -127,14 +127,31 @@ impl ProviderWord {
         self.rooms.load() & CLOSED != 0
     }
 
-    /// Looks whether `asked` could be reserved now for the epoch of `tag`. Writes nothing.
+    /// Works out, on the word as it is now, the step that takes `asked` for the epoch of `tag`. Writes nothing.
     ///
     /// # Errors
     ///
     /// What stands against it.
-    #[inline]
-    pub fn peek(&self, asked: RequestUnits, tag: u32, heed: Heed) -> Result<(), Blocked> {
-        reserved(self.rooms.load(), asked, tag, heed).map(drop)
+    #[inline(always)]
+    pub fn plan(&self, asked: RequestUnits, tag: u32, heed: Heed) -> Result<Planned, Blocked> {
+        let seen = self.rooms.load();
+        Ok(Planned::new(seen, reserved(seen, asked, tag, heed)?))
+    }
+
+    /// [`reserve`](ProviderWord::reserve), beginning with what [`plan`](ProviderWord::plan) worked out.
+    ///
+    /// # Errors
+    ///
+    /// What stands against it, in the value that decided.
+    #[inline(always)]
+    pub fn reserve_planned(
+        &self,
+        planned: Planned,
+        asked: RequestUnits,
+        tag: u32,
+        heed: Heed,
+    ) -> Result<(), Blocked> {
+        self.rooms.step_planned(planned, |word| reserved(word, asked, tag, heed)).map(drop)
     }
 
     /// Takes `asked` for the epoch of `tag`, all or nothing, in one step.
@@ -171,7 +188,7 @@ impl ProviderWord {
     /// # Panics
     ///
     /// Broken accounting, if they were not taken.
-    #[inline]
+    #[inline(always)]
     #[must_use = "a marked word has somebody waiting at it: signal the turn"]
     pub fn give(&self, back: RequestUnits) -> bool {
         self.rooms.give(units(back)) & MARK != 0
@@ -245,7 +262,16 @@ mod tests {
                         let provider = at(word, current);
                         let before = provider.rooms.load();
                         let expected = verdict(word, (current, admitted), asked, heed);
-                        assert_eq!(provider.peek(asked, admitted, heed), expected);
+                        let planned = provider.plan(asked, admitted, heed);
+                        assert_eq!(planned.map(drop), expected);
+                        if let Ok(planned) = planned {
+                            let other = at(word, current);
+                            assert_eq!(other.reserve_planned(planned, asked, admitted, heed), Ok(()));
+                            assert_eq!(other.rooms.load(), before - units(asked));
+                            // The word moved on: it is decided anew.
+                            let again = verdict(before - units(asked), (current, admitted), asked, heed);
+                            assert_eq!(other.reserve_planned(planned, asked, admitted, heed), again);
+                        }
                         assert_eq!(provider.reserve(asked, admitted, heed), expected);
                         let after = if expected.is_ok() { before - units(asked) } else { before };
                         assert_eq!(provider.rooms.load(), after);

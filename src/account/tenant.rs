@@ -38,7 +38,7 @@ const fn units(asked: RequestUnits) -> u64 {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn reserved(word: u64, asked: RequestUnits, heed: Heed) -> Result<u64, Blocked> {
     let left = taken::<TenantLayout>(word, units(asked))?;
     if heed == Heed::Marks && asked.runs() && word & MARK != 0 {
@@ -76,22 +76,12 @@ impl TenantWord {
         self.rooms.retire(0)
     }
 
-    /// Looks whether `asked` could be reserved now. Writes nothing.
-    ///
-    /// # Errors
-    ///
-    /// What stands against it.
-    #[inline]
-    pub fn peek(&self, asked: RequestUnits, heed: Heed) -> Result<(), Blocked> {
-        reserved(self.rooms.load(), asked, heed).map(drop)
-    }
-
     /// Takes `asked`, all or nothing, in one step.
     ///
     /// # Errors
     ///
     /// What stands against it, in the value that decided.
-    #[inline]
+    #[inline(always)]
     pub fn reserve(&self, asked: RequestUnits, heed: Heed) -> Result<(), Blocked> {
         self.rooms.step(|word| reserved(word, asked, heed)).map(drop)
     }
@@ -110,7 +100,7 @@ impl TenantWord {
     /// # Panics
     ///
     /// Broken accounting, if they were not taken.
-    #[inline]
+    #[inline(always)]
     #[must_use = "a marked word has somebody waiting at it: signal the turn"]
     pub fn give(&self, back: RequestUnits) -> bool {
         self.rooms.give(units(back)) & MARK != 0
@@ -172,8 +162,6 @@ mod tests {
                 for heed in [Heed::Marks, Heed::Nothing] {
                     let tenant = at(word);
                     let expected = verdict(word, asked, heed);
-                    assert_eq!(tenant.peek(asked, heed), expected);
-                    assert_eq!(tenant.rooms.load(), word, "a look writes nothing");
                     assert_eq!(tenant.reserve(asked, heed), expected);
                     let after = if expected.is_ok() { word - units(asked) } else { word };
                     assert_eq!(tenant.rooms.load(), after);

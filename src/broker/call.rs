@@ -34,8 +34,8 @@ pub(crate) fn dispatch(
     let held = session
         .duplicate_if(|bits| SessionBits(bits).with_accepted(limit))
         .map_err(|bits| Error::no_call(SessionBits(bits).is_stopped()))?;
-    match dispatch::authorize(&held, operation, cost) {
-        Ok(accepted) => Ok(ProviderCall { session: Some(held), accepted }),
+    match dispatch::authorize(&held, operation, cost, false) {
+        Ok((accepted, _)) => Ok(ProviderCall { session: Some(held), accepted }),
         Err(error) => {
             held.release_with(ONE_ACCEPTED);
             Err(error)

@@ -1,10 +1,11 @@
 //! Dispatch: may this session call this operation, now, at this cost?
 //!
 //! What is asked, in this order: the session (stopped, cancelled, over), the binding's word (published, operation
-//! allowed), the provider's tag, the policy's numbers, the ledger. Then word and tag are loaded once more: the answer is
-//! of that moment, and a reservation of the ledger that it comes too late for is given back. Everything is a load, except
-//! the charges themselves.
+//! allowed), the provider's tag, the policy's numbers, the ledger. If something was charged, word and tag are loaded once
+//! more: the answer is of that moment, and a reservation of the ledger that it comes too late for is given back.
+//! Everything is a load, except the charges themselves.
 
+use crate::account::charge::Request;
 use crate::broker::capability::Operation;
 use crate::broker::error::{Denied, Error, What};
 use crate::broker::ground::SessionLease;
@@ -12,14 +13,15 @@ use crate::broker::ledger::{self, Cost};
 use crate::broker::plan::{Binding, PlanCore};
 use crate::broker::policy::StreamBudget;
 use crate::broker::session;
+use crate::queue::operation::Permission;
 use crate::sync::order;
 
 /// What was accepted: a copy of numbers, good for the session that it was asked for and for nothing by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Accepted {
-    maximum_output: u64,
-    stream: Option<StreamBudget>,
-    /// Nanoseconds of the node's clock.
+    permission: Permission,
+    /// Nanoseconds of the node's clock: when it was accepted, and when it ends.
+    now: u64,
     deadline: u64,
     tag: u32,
     provider: u16,
@@ -31,19 +33,34 @@ pub(crate) struct Accepted {
 impl Accepted {
     /// Bytes that the call may turn into inline output, added up over its life.
     pub(crate) fn maximum_output(&self) -> u64 {
-        self.maximum_output
+        self.permission.output
     }
     /// What the call's one transfer may move, if it may have one.
     pub(crate) fn stream(&self) -> Option<StreamBudget> {
-        self.stream
+        StreamBudget::new(self.permission.stream_input, self.permission.stream_output).ok()
+    }
+    /// The same as numbers.
+    #[inline]
+    pub(crate) fn permission(&self) -> Permission {
+        self.permission
+    }
+    /// When it was accepted, by the coarse clock.
+    #[inline]
+    pub(crate) fn now(&self) -> u64 {
+        self.now
     }
     /// When the call ends: the session's deadline, or its wall time if that is earlier.
     pub(crate) fn deadline(&self) -> u64 {
         self.deadline
     }
-    /// The logical provider's number and the instance tag, if the provider has pools.
-    pub(crate) fn pooled_provider(&self) -> Option<(u16, u32)> {
-        self.pooled.then_some((self.provider, self.tag))
+    /// Whether an operation that is charged to `request` may start it: one of the same epoch, or a direct one if the
+    /// provider has no pools.
+    #[inline]
+    pub(crate) fn is_for(&self, request: Option<Request>) -> bool {
+        match request {
+            Some(at) => self.pooled && at.provider == self.provider && at.tag == self.tag,
+            None => !self.pooled,
+        }
     }
 
     /// Whether the call may still start: to be asked after the step that made it a starter, with the session that it was
@@ -62,7 +79,7 @@ impl Accepted {
 
 /// The two loads that revocation, withdrawal and rotation are seen by.
 #[inline]
-fn valid(session: &SessionLease, binding: &Binding, operation: u8) -> Result<(), Error> {
+pub(crate) fn valid(session: &SessionLease, binding: &Binding, operation: u8) -> Result<(), Error> {
     binding.allows(operation)?;
     let provider = &session.shared().floor.providers[usize::from(binding.provider)];
     if provider.tag() != binding.tag {
@@ -71,36 +88,45 @@ fn valid(session: &SessionLease, binding: &Binding, operation: u8) -> Result<(),
     Ok(())
 }
 
-/// Accepts one call of `operation`, or says why not; then nothing is charged. No lock, no allocation, no lease.
+/// Accepts one call of `operation`, or says why not; then nothing is charged. No lock, no allocation, no lease. `starts`:
+/// the caller starts it at once, and asks [`valid`] of the binding afterwards.
 ///
 /// # Errors
 ///
 /// See [`CapabilitySession::dispatch`](super::CapabilitySession::dispatch).
-pub(crate) fn authorize(
-    session: &SessionLease,
+#[inline(always)]
+pub(crate) fn authorize<'a>(
+    session: &'a SessionLease,
     operation: Operation,
     cost: &Cost,
-) -> Result<Accepted, Error> {
+    starts: bool,
+) -> Result<(Accepted, &'a Binding), Error> {
     let now = session::check(session)?;
     let (number, binding) = PlanCore::of(session).binding(operation)?;
-    valid(session, binding, operation.index())?;
+    // Who starts at once asks again after the start; before a charge it is asked in any case.
+    if !starts || cost.charges_anything() {
+        valid(session, binding, operation.index())?;
+    }
     let granted = binding.terms.grant(operation, cost)?;
     // The coarse clock is never early: a wall time ends at most one kernel tick early, and never late.
     let deadline = session.deadline.load(order::COUNT).min(binding.terms.ends(now));
-    ledger::reserve(&session.budgets, &cost.charges).map_err(Error::spent)?;
-    if let Err(error) = valid(session, binding, operation.index()) {
-        ledger::refund(&session.budgets, &cost.charges);
-        return Err(error);
+    if cost.charges_anything() {
+        ledger::reserve(&session.budgets, &cost.charges).map_err(Error::spent)?;
+        if let Err(error) = valid(session, binding, operation.index()) {
+            ledger::refund(&session.budgets, &cost.charges);
+            return Err(error);
+        }
     }
     // Committed: from here on nothing gives the charges back.
-    Ok(Accepted {
-        maximum_output: granted.maximum_output,
-        stream: granted.stream,
+    let accepted = Accepted {
+        permission: granted,
+        now,
         deadline,
         tag: binding.tag,
         provider: binding.provider,
         binding: number,
         operation: operation.index(),
         pooled: binding.pooled,
-    })
+    };
+    Ok((accepted, binding))
 }

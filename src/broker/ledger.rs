@@ -93,6 +93,8 @@ pub struct Cost {
     /// `None`: as much as the policy allows.
     pub(crate) output: Option<u64>,
     pub(crate) stream: Option<StreamBudget>,
+    /// Whether anything is charged.
+    charged: bool,
     /// A charge was added that 64 bits cannot hold; the call is refused.
     pub(crate) overflowed: bool,
 }
@@ -101,12 +103,20 @@ impl Cost {
     /// Nothing is charged, no inline input is declared, output as the policy allows, no stream budget.
     #[must_use]
     pub const fn new() -> Self {
-        Self { charges: [0; BUDGETS], input: 0, output: None, stream: None, overflowed: false }
+        Self {
+            charges: [0; BUDGETS],
+            input: 0,
+            output: None,
+            stream: None,
+            charged: false,
+            overflowed: false,
+        }
     }
 
     /// Charges `amount` more of `budget`. A sum that 64 bits cannot hold refuses the call.
     #[must_use]
     pub const fn charge(mut self, budget: Budget, amount: u64) -> Self {
+        self.charged |= amount > 0;
         match self.charges[budget.at()].checked_add(amount) {
             Some(sum) => self.charges[budget.at()] = sum,
             None => self.overflowed = true,
@@ -133,6 +143,12 @@ impl Cost {
     pub const fn stream(mut self, budget: StreamBudget) -> Self {
         self.stream = Some(budget);
         self
+    }
+
+    /// Whether any budget is charged.
+    #[inline]
+    pub(crate) const fn charges_anything(&self) -> bool {
+        self.charged
     }
 
     /// What is charged of `budget`.

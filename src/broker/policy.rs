@@ -12,6 +12,7 @@ use crate::broker::error::{Denied, Error, Invalid};
 use crate::broker::ledger::{Budget, Cost};
 use crate::broker::limits::BrokerLimits;
 use crate::broker::session_core::BUDGETS;
+use crate::queue::operation::Permission;
 
 /// Bytes that one call may stream, each way, added up over its life. Apart from its inline input and output.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -151,13 +152,6 @@ pub(crate) struct Terms {
     minimums: Box<[[u64; BUDGETS]]>,
 }
 
-/// What a policy grants to one call.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Granted {
-    pub(crate) maximum_output: u64,
-    pub(crate) stream: Option<StreamBudget>,
-}
-
 impl Terms {
     /// Checks `policy` against the capability and the broker's limits, and fills in what it leaves open.
     pub(crate) fn seal(
@@ -198,7 +192,7 @@ impl Terms {
 
     /// Whether the policy allows what a call declares, and what it gets. Inline and streamed bytes both count.
     #[inline]
-    pub(crate) fn grant(&self, operation: Operation, cost: &Cost) -> Result<Granted, Error> {
+    pub(crate) fn grant(&self, operation: Operation, cost: &Cost) -> Result<Permission, Error> {
         if cost.overflowed {
             return Err(Error::invalid(Invalid::Overflow));
         }
@@ -225,7 +219,9 @@ impl Terms {
         {
             return Err(Error::denied(Denied::BelowMinimum));
         }
-        Ok(Granted { maximum_output, stream: cost.stream })
+        let (stream_input, stream_output) =
+            cost.stream.map_or((0, 0), |stream| (stream.input, stream.output));
+        Ok(Permission { output: maximum_output, stream_input, stream_output })
     }
 
     /// When a call that is accepted at `now` ends, in nanoseconds of the node's clock; the end of time without a wall time.
@@ -281,12 +277,13 @@ mod tests {
         assert_eq!(terms.operations, 0b11);
         assert_eq!(
             terms.grant(send, &Cost::new()),
-            Ok(Granted { maximum_output: limits.output_bytes, stream: None })
+            Ok(Permission { output: limits.output_bytes, stream_input: 0, stream_output: 0 })
         );
         let stream = StreamBudget::new(limits.stream_input_bytes, limits.stream_output_bytes)
             .expect("the limits are no more than the ceilings");
         let cost = Cost::new().input(limits.input_bytes).maximum_output(1).stream(stream);
-        assert_eq!(terms.grant(send, &cost), Ok(Granted { maximum_output: 1, stream: Some(stream) }));
+        let granted = Permission { output: 1, stream_input: stream.input(), stream_output: stream.output() };
+        assert_eq!(terms.grant(send, &cost), Ok(granted));
         assert_eq!(terms.ends(7), u64::MAX);
     }
 

@@ -143,7 +143,7 @@ pub(crate) fn open_lease(
 /// Whether a session may go on now: neither stopped nor closed, its execution not cancelled, its deadline not passed.
 /// Gives the time that it looked at, in nanoseconds of the node's clock: one reading of the coarse clock, which is late
 /// by at most one kernel tick and never early.
-#[inline]
+#[inline(always)]
 pub(crate) fn check(session: &SessionLease) -> Result<u64, Error> {
     let bits = SessionBits(session.word().load());
     if bits.is_stopped() {

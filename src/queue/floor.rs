@@ -85,6 +85,7 @@ impl<K: Tenure> Floor<K> {
     }
 
     /// The three words of a request, or the node's alone.
+    #[inline(always)]
     pub fn scopes(&self, request: Option<Request>) -> Scopes<'_> {
         let at = request.unwrap_or_default();
         Scopes {
@@ -97,6 +98,7 @@ impl<K: Tenure> Floor<K> {
     /// Admits into STAGED (`now` false: pending is charged, no running unit) or straight into GRANTED.
     ///
     /// The pin goes into the slot; on refusal it has left already.
+    #[inline(always)]
     pub fn admit(&self, pin: K, numbers: &Numbers, now: bool) -> Result<Lease<Operation<K>>, Refused> {
         let request = numbers.request;
         let scopes = self.scopes(request);
@@ -259,6 +261,8 @@ impl<K: Tenure> Floor<K> {
     }
     /// Narrows an operation's deadline; later instants change nothing.
     pub fn narrow(&self, lease: &Lease<Operation<K>>, nanos: u64) -> u64 {
-        lease.deadline.fetch_min(nanos, order::COUNT).min(nanos)
+        // It never rises, so a look that finds it early enough is enough.
+        let deadline = lease.deadline.load(order::COUNT);
+        if deadline <= nanos { deadline } else { lease.deadline.fetch_min(nanos, order::COUNT).min(nanos) }
     }
 }

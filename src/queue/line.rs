@@ -284,7 +284,7 @@ fn take_narrow<K: Tenure>(floor: &Floor<K>, selection: &mut Selection, candidate
         selection.block_tenant(tenant);
         return Narrow::Blocked;
     }
-    let tag = floor.operations.peek(candidate.operation).tag.load(order::COUNT);
+    let tag = floor.operations.peek(candidate.operation).request().map_or(0, |request| request.tag);
     match floor.providers[usize::from(provider)].take_or_mark_running(tag) {
         TakenRunning::Yes => return Narrow::Taken,
         TakenRunning::Marked => selection.close_provider(provider),

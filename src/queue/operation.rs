@@ -335,14 +335,10 @@ pub struct Operation<K> {
     pub acquire_next: AtomicU16,
     /// Private to the turn of the client's acquire line.
     pub acquire_previous: AtomicU16,
-    /// The tenant's number; meaningful when `pooled`.
-    pub tenant: AtomicU16,
-    /// The logical provider's number; meaningful when `pooled`.
-    pub provider: AtomicU16,
-    /// 1 for pool admissions, 0 for direct I/O (class 0), [`ENDS_WITH_EPOCH`] for pool admissions that do.
-    pub pooled: AtomicU16,
-    /// The instance tag of the epoch that it was admitted on.
-    pub tag: AtomicU32,
+    /// What it is charged to, packed: see [`Request::packed`].
+    charged_to: AtomicU64,
+    /// 1 if the end of its epoch stops it even when it has started.
+    pub ends_with_epoch: AtomicU16,
     /// What an acquire line handed over, until the one who sits there takes it. See [`super::acquire`].
     pub handed: AtomicU32,
     /// The client whose acquire line it stands in.
@@ -379,10 +375,8 @@ impl<K> Default for Operation<K> {
             previous: AtomicU16::new(0),
             acquire_next: AtomicU16::new(0),
             acquire_previous: AtomicU16::new(0),
-            tenant: AtomicU16::new(0),
-            provider: AtomicU16::new(0),
-            pooled: AtomicU16::new(0),
-            tag: AtomicU32::new(0),
+            charged_to: AtomicU64::new(0),
+            ends_with_epoch: AtomicU16::new(0),
             handed: AtomicU32::new(0),
             client: AtomicU32::new(0),
             deadline: AtomicU64::new(0),
@@ -400,9 +394,6 @@ impl<K> Default for Operation<K> {
     }
 }
 
-/// What `pooled` says of an operation that is stopped with its epoch even if it has started. Written before the start.
-pub const ENDS_WITH_EPOCH: u16 = 2;
-
 /// What admission writes into a fresh slot.
 #[derive(Clone, Copy, Debug)]
 pub struct Numbers {
@@ -414,37 +405,42 @@ pub struct Numbers {
     pub queue_until: u64,
 }
 
+/// What an accepted call may move, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Permission {
+    /// Inline output, added up.
+    pub output: u64,
+    /// By its one transfer, to the provider.
+    pub stream_input: u64,
+    /// By its one transfer, from the provider.
+    pub stream_output: u64,
+}
+
 impl<K> Operation<K> {
     /// Writes the numbers of a new operation. Called once, before the word is published.
     pub fn inscribe(&self, numbers: &Numbers) {
-        let (tenant, provider, tag, pooled) = match numbers.request {
-            Some(request) => (request.tenant, request.provider, request.tag, 1),
-            None => (0, 0, 0, 0),
-        };
-        self.tenant.store(tenant, order::COUNT);
-        self.provider.store(provider, order::COUNT);
-        self.tag.store(tag, order::COUNT);
-        self.pooled.store(pooled, order::COUNT);
+        self.charged_to.store(Request::packed(numbers.request), order::COUNT);
+        self.ends_with_epoch.store(0, order::COUNT);
         self.deadline.store(numbers.deadline, order::COUNT);
         self.queue_until.store(numbers.queue_until, order::COUNT);
-        self.handed.store(0, order::COUNT);
-        self.output_limit.store(0, order::COUNT);
+    }
+    /// Writes what the accepted call may do. Called once, by the front owner, before the step to STARTED publishes it;
+    /// nobody looks at these numbers of an operation that has not started.
+    pub fn permit(&self, permission: &Permission) {
+        self.output_limit.store(permission.output, order::COUNT);
         self.output_spent.store(0, order::COUNT);
-        self.stream_input.store(0, order::COUNT);
-        self.stream_output.store(0, order::COUNT);
+        self.stream_input.store(permission.stream_input, order::COUNT);
+        self.stream_output.store(permission.stream_output, order::COUNT);
         self.transfer_issued.store(0, order::COUNT);
+        self.handed.store(0, order::COUNT);
     }
     /// The scopes that a pool admission is charged to; `None` for direct I/O.
     pub fn request(&self) -> Option<Request> {
-        (self.pooled.load(order::COUNT) != 0).then(|| Request {
-            tenant: self.tenant.load(order::COUNT),
-            provider: self.provider.load(order::COUNT),
-            tag: self.tag.load(order::COUNT),
-        })
+        Request::unpacked(self.charged_to.load(order::COUNT))
     }
     /// Whether the end of its epoch stops it even when it has started.
     pub fn ends_with_epoch(&self) -> bool {
-        self.pooled.load(order::COUNT) == ENDS_WITH_EPOCH
+        self.ends_with_epoch.load(order::COUNT) != 0
     }
 }
 

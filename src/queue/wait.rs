@@ -165,7 +165,7 @@ fn note_for_session<K: Tenure>(lease: &Lease<Operation<K>>) {
 /// Why a wait ended without a grant.
 pub type NotGranted = Cause;
 
-/// One poll of waiting for a grant: straight through if nobody waits in front and there is room, else in line.
+/// One poll of waiting for a grant in line, after [`go_straight`] did not lead there.
 ///
 /// `Ok`: the operation is GRANTED. `Err`: it was stopped, and stays charged as the phase says until its last lease.
 pub fn poll_grant<K: Tenure>(
@@ -178,11 +178,11 @@ pub fn poll_grant<K: Tenure>(
         let state = State(lease.word().load());
         match state.step() {
             Step::Staged => {
-                match before_queueing(floor, lease) {
+                match stopped(lease).or_else(|| passed(floor, lease)) {
                     Some(cause) => {
                         floor.stop(lease, cause);
                     }
-                    None => enter(floor, lease),
+                    None => queue(floor, lease),
                 }
             }
             Step::Queued => {
@@ -221,37 +221,64 @@ pub fn poll_grant<K: Tenure>(
     }
 }
 
-fn before_queueing<K: Tenure>(floor: &Floor<K>, lease: &Lease<Operation<K>>) -> Option<Cause> {
-    if let Some(cause) = lease.pin().stopped() {
-        return Some(cause);
+/// Out of STAGED straight to GRANTED, if nobody waits in front and there is room. `false`: by way of [`poll_grant`]. No
+/// clock is read: who goes straight through meets the deadline at the start.
+#[inline(always)]
+pub fn go_straight<K: Tenure>(lease: &Lease<Operation<K>>) -> bool {
+    State(lease.word().load()).step() == Step::Staged
+        && stopped(lease).is_none()
+        && go_directly(K::floor(lease.pin().shared()), lease) == Direct::Granted
+}
+
+/// What became of an attempt to go straight through.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Direct {
+    Granted,
+    /// It was stopped meanwhile.
+    Stopped,
+    /// Somebody waits in front, or there is no room.
+    NoRoom,
+}
+
+#[inline]
+fn stopped<K: Tenure>(lease: &Lease<Operation<K>>) -> Option<Cause> {
+    lease.pin().stopped().or_else(|| (lease.pin().probe() == Some(true)).then_some(Cause::Probe))
+}
+
+fn passed<K: Tenure>(floor: &Floor<K>, lease: &Lease<Operation<K>>) -> Option<Cause> {
+    let now = floor.clock.coarse_nanos();
+    if now >= lease.deadline.load(order::COUNT) {
+        Some(Cause::Deadline)
+    } else {
+        (now >= lease.queue_until.load(order::COUNT)).then_some(Cause::QueueAge)
     }
-    if lease.pin().probe() == Some(true) {
-        return Some(Cause::Probe);
-    }
-    if floor.passed(lease.deadline.load(order::COUNT)) {
-        return Some(Cause::Deadline);
-    }
-    floor.passed(lease.queue_until.load(order::COUNT)).then_some(Cause::QueueAge)
 }
 
 /// Out of STAGED: straight through if nobody waits in front and there is room, else into the line.
 pub fn enter<K: Tenure>(floor: &Floor<K>, lease: &Lease<Operation<K>>) {
-    if go_directly(floor, lease).is_err() && lease.word().update(|bits| State(bits).enqueued()).is_ok() {
+    if go_directly(floor, lease) == Direct::NoRoom {
+        queue(floor, lease);
+    }
+}
+
+fn queue<K: Tenure>(floor: &Floor<K>, lease: &Lease<Operation<K>>) {
+    if lease.word().update(|bits| State(bits).enqueued()).is_ok() {
         floor.line.post(floor, lease.index());
     }
 }
 
 /// Pending to running without the turn: only if nothing lies in the inbox and no word on the way is marked, so that
 /// no waiter is overtaken.
-fn go_directly<K: Tenure>(floor: &Floor<K>, lease: &Lease<Operation<K>>) -> Result<(), ()> {
+#[inline(always)]
+fn go_directly<K: Tenure>(floor: &Floor<K>, lease: &Lease<Operation<K>>) -> Direct {
     if !floor.line.is_quiet() {
-        return Err(());
+        return Direct::NoRoom;
     }
     let request = lease.request();
     let scopes = floor.scopes(request);
     if let Err(refused) = charge::move_to_running(&scopes, request) {
         floor.signal(refused.marks, request);
-        return Err(());
+        return Direct::NoRoom;
     }
     if lease.word().update(|bits| State(bits).granted_directly()).is_err() {
         // Stopped meanwhile. The pending unit is gone already, so it ends as one that returned its running unit.
@@ -259,6 +286,7 @@ fn go_directly<K: Tenure>(floor: &Floor<K>, lease: &Lease<Operation<K>>) -> Resu
         debug_assert!(left.is_ok(), "O1: only LEFT can follow STAGED from elsewhere");
         let marks = charge::return_running(&scopes, request);
         floor.signal(marks, request);
+        return Direct::Stopped;
     }
-    Ok(())
+    Direct::Granted
 }

@@ -39,7 +39,7 @@ fn taking_and_giving_move_exactly_the_units_asked() {
                     assert_eq!(rooms.load(), word);
                 }
                 Err(Blocked::Full(dimension)) => {
-                    let field = Edges::FIELDS.iter().find(|field| field.dimension == dimension).unwrap();
+                    let field = Edges::FIELDS.iter().find(|field| field.dimension() == dimension).unwrap();
                     assert!(!enough && field.of(word) < field.of(units));
                 }
                 Err(other) => panic!("{other:?}"),
@@ -80,7 +80,7 @@ fn lowering_never_goes_below_use() {
             for limit in 0..=LIMIT + 1 {
                 let rooms = Rooms::<Edges>::at(word, limits);
                 let used = LIMIT - field.of(word);
-                let lowered = rooms.lower(field.dimension, limit);
+                let lowered = rooms.lower(field.dimension(), limit);
                 let (used_after, word_after) = rooms.used();
                 assert_eq!(field.of(used_after), used, "lowering changes no use");
                 assert_eq!(word_after & !field.mask(), word & !field.mask());
@@ -92,7 +92,7 @@ fn lowering_never_goes_below_use() {
                     }
                     Err(why) => {
                         assert_eq!((rooms.load(), rooms.limits()), (word, limits));
-                        let dimension = field.dimension;
+                        let dimension = field.dimension();
                         let expected = if limit > LIMIT {
                             NotLowered::Raised { dimension, limit: LIMIT }
                         } else {

@@ -2,17 +2,20 @@
 //!
 //! Each step consumes the last one. Dropping any of them gives back what its phase holds; staged input that is still
 //! held elsewhere goes on holding the rest.
+use crate::account::charge::Request;
 use crate::broker::call::ProviderCall;
-use crate::broker::dispatch::Accepted;
+use crate::broker::capability::Operation;
+use crate::broker::dispatch::{Accepted, authorize, valid};
 use crate::broker::error::{Denied, Error};
 use crate::broker::ground::{Ground, OperationLease, SessionLease};
 use crate::broker::io::buffer::{self, IoBuffer};
 use crate::broker::io::call::IoCall;
 use crate::broker::io::memory::{self, IoMemory};
 use crate::broker::io::stop::IoStopHandle;
+use crate::broker::ledger::Cost;
 use crate::broker::session_core::SessionBits;
 use crate::queue::operation::{Cause, Numbers, State, Step, leave_front};
-use crate::queue::wait::{Watch, poll_grant};
+use crate::queue::wait::{Watch, go_straight, poll_grant};
 use crate::sync::order;
 use crate::time::Deadline;
 use pin_project_lite::pin_project;
@@ -37,6 +40,7 @@ impl Front {
         }
     }
     /// Passes the front on, without leaving.
+    #[inline]
     pub(crate) fn into_lease(mut self) -> OperationLease {
         match self.lease.take() {
             Some(lease) => lease,
@@ -58,12 +62,18 @@ impl Front {
 }
 
 impl Drop for Front {
+    #[inline]
     fn drop(&mut self) {
         if let Some(lease) = self.lease.take() {
-            let done = leave_front(&lease);
-            lease.shared().floor.settle(&lease, done);
+            leave(lease);
         }
     }
+}
+
+#[inline(never)]
+fn leave(lease: OperationLease) {
+    let done = leave_front(&lease);
+    lease.shared().floor.settle(&lease, done);
 }
 
 /// Whether an operation may go on: not stopped, its session neither, the deadline not passed.
@@ -88,26 +98,27 @@ pub(crate) fn check(lease: &OperationLease) -> Result<(), Error> {
     Err(Error::from_cause(cause))
 }
 
-/// What an admission asks for.
+/// How long a request may wait for its turn, in nanoseconds from its admission.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
-    pub(crate) request: Option<crate::account::charge::Request>,
-    /// Narrows the session's deadline; `None`: the session's own.
-    pub(crate) until: Option<Deadline>,
-    /// The age at which waiting ends, of whoever's line it is.
-    pub(crate) queue_age: std::time::Duration,
-    /// Straight to a running unit, or refused.
-    pub(crate) now: bool,
-}
+pub(crate) struct QueueAge(pub(crate) u64);
 
 /// Charges an operation to its session and its words. Everything is given back on refusal. No lock, no allocation.
-pub(crate) fn admit(session: &SessionLease, asked: Asked) -> Result<Front, Error> {
+///
+/// Inlined with its arguments apart: a struct of them would be written in parts and read as a whole, which costs more than
+/// ten steps of arithmetic.
+#[inline(always)]
+pub(crate) fn admit(
+    session: &SessionLease,
+    request: Option<Request>,
+    until: Option<Deadline>,
+    wait: Option<QueueAge>,
+) -> Result<Front, Error> {
     let floor = &session.shared().floor;
     let own = session.deadline.load(order::COUNT);
     if own == u64::MAX {
         return Err(Error::denied(Denied::UnboundedDeadline));
     }
-    let deadline = match asked.until {
+    let deadline = match until {
         Some(until) => {
             let until = floor.nanos(until);
             if until > own {
@@ -121,18 +132,23 @@ pub(crate) fn admit(session: &SessionLease, asked: Asked) -> Result<Front, Error
         }
         None => own,
     };
-    let now = floor.clock.coarse_nanos();
-    if now >= deadline {
-        return Err(Error::from_cause(Cause::Deadline));
-    }
+    let queue_until = match wait {
+        Some(QueueAge(age)) => {
+            let now = floor.clock.coarse_nanos();
+            if now >= deadline {
+                return Err(Error::from_cause(Cause::Deadline));
+            }
+            now.checked_add(age).map_or(deadline, |until| until.min(deadline))
+        }
+        // Straight to a running unit: the dispatch that follows looks at the clock.
+        None => deadline,
+    };
     let limit = u64::from(session.call_limit.load(order::COUNT));
     let pin = session
         .duplicate_if(|bits| SessionBits(bits).with_call(limit))
         .map_err(|bits| Error::no_call(SessionBits(bits).is_stopped()))?;
-    let age = u64::try_from(asked.queue_age.as_nanos()).unwrap_or(u64::MAX);
-    let queue_until = now.checked_add(age).map_or(deadline, |until| until.min(deadline));
-    let numbers = Numbers { request: asked.request, deadline, queue_until };
-    match floor.admit(pin, &numbers, asked.now) {
+    let numbers = Numbers { request, deadline, queue_until };
+    match floor.admit(pin, &numbers, wait.is_none()) {
         Ok(lease) => Ok(Front::new(lease)),
         Err(refused) => Err(Error::from_refused(refused)),
     }
@@ -212,7 +228,17 @@ impl Wait {
     pub fn stop_handle(&self) -> Option<IoStopHandle> {
         self.front.as_ref().map(|front| IoStopHandle::new(front.lease()))
     }
-    pub(crate) fn poll_front(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Front, Error>> {
+    /// The first poll goes straight through if it can: nothing was registered then that would have to be taken back.
+    #[inline]
+    pub(crate) fn poll_front(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Front, Error>> {
+        let front = self.as_mut().project().front;
+        if let Some(goes) = front.take_if(|front| go_straight(front.lease())) {
+            return Poll::Ready(Ok(goes));
+        }
+        self.poll_queued(cx)
+    }
+    #[inline(never)]
+    fn poll_queued(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Front, Error>> {
         let this = self.project();
         let Some(front) = this.front.as_ref() else {
             // Polled after it was ready: it is inert.
@@ -258,35 +284,33 @@ impl IoReady {
         if !call.session().is_same(self.front.lease().pin()) {
             return Err(Error::denied(Denied::ForeignSession));
         }
-        let accepted = *call.accepted();
-        // The operation's own lease of the session goes on; the call's is given back after the start.
-        self.start_accepted(accepted)
-    }
-    /// Starts what was authorized for this very session a moment ago.
-    pub(crate) fn start_accepted(self, accepted: Accepted) -> Result<IoCall, Error> {
         self.front.check()?;
         let lease = self.front.lease();
-        let request = lease.request();
-        if request.map(|at| (at.provider, at.tag)) != accepted.pooled_provider() {
-            return Err(Error::denied(Denied::ForeignProvider));
-        }
-        let floor = &lease.shared().floor;
-        lease.output_limit.store(accepted.maximum_output(), order::COUNT);
-        if let Some(stream) = accepted.stream() {
-            lease.stream_input.store(stream.input(), order::COUNT);
-            lease.stream_output.store(stream.output(), order::COUNT);
-        }
-        floor.narrow(lease, accepted.deadline());
-        if let Err(bits) = lease.word().update(|bits| State(bits).started()) {
-            return Err(Error::from_cause(State(bits).cause()));
-        }
-        let call = IoCall::new(self.front.into_lease());
+        begin(lease, call.accepted())?;
         // The start counts from this look on: revoked or retired before it, and it did not happen.
-        accepted.still_valid(call.lease().pin())?;
-        if call.lease().shared().floor.node.is_closed() {
-            return Err(Error::from_cause(Cause::Retired));
+        call.accepted().still_valid(lease.pin())?;
+        check_open(lease)?;
+        // The operation's own lease of the session goes on; the call's is given back after the start.
+        Ok(IoCall::new(self.front.into_lease()))
+    }
+    /// Asks for the operation's own session, and starts what was accepted: one look at the clock for both.
+    #[inline(always)]
+    pub(crate) fn dispatch(self, operation: Operation, cost: &Cost) -> Result<IoCall, Error> {
+        let lease = self.front.lease();
+        let session = lease.pin();
+        let (accepted, binding) = match authorize(session, operation, cost, true) {
+            Ok(accepted) => accepted,
+            Err(error) => return Err(session.shared().refuse(error)),
+        };
+        if accepted.now() >= lease.deadline.load(order::COUNT) {
+            self.front.check()?;
+            return Err(Error::from_cause(Cause::Deadline));
         }
-        Ok(call)
+        begin(lease, &accepted)?;
+        // As above.
+        valid(session, binding, operation.index())?;
+        check_open(lease)?;
+        Ok(IoCall::new(self.front.into_lease()))
     }
     /// Starts without an accepted call: no cost, no output, no streams. The caller asks the plan after it.
     pub(crate) fn start_inbound(self) -> Result<IoCall, Error> {
@@ -316,10 +340,26 @@ impl IoReady {
         self.front.check()?;
         buffer::stage(self.front.lease(), capacity, framing)
     }
-    /// The session that the operation belongs to.
-    pub(crate) fn session(&self) -> &SessionLease {
-        self.front.lease().pin()
+}
+
+/// The step to STARTED, with the numbers of what was accepted. If what follows refuses, dropping the front owner ends it.
+#[inline(always)]
+fn begin(lease: &OperationLease, accepted: &Accepted) -> Result<(), Error> {
+    if !accepted.is_for(lease.request()) {
+        return Err(Error::denied(Denied::ForeignProvider));
     }
+    lease.permit(&accepted.permission());
+    lease.shared().floor.narrow(lease, accepted.deadline());
+    match lease.word().update(|bits| State(bits).started()) {
+        Ok(_) => Ok(()),
+        Err(bits) => Err(Error::from_cause(State(bits).cause())),
+    }
+}
+
+/// Refuses once the runtime is retired: asked after the step to STARTED.
+#[inline(always)]
+fn check_open(lease: &OperationLease) -> Result<(), Error> {
+    if lease.shared().floor.node.is_closed() { Err(Error::from_cause(Cause::Retired)) } else { Ok(()) }
 }
 
 /// Whether the operation has started: before that, nothing of it may become output.

@@ -3,7 +3,7 @@ use crate::account::rules::LimitsError;
 use crate::broker::Broker;
 use crate::broker::error::{Denied, Error};
 use crate::broker::ground::{GroundAnchor, IoGround};
-use crate::broker::io::admission::{Asked, IoAdmission, IoReady, admit};
+use crate::broker::io::admission::{IoAdmission, IoReady, QueueAge, admit};
 use crate::broker::io::snapshot::IoSnapshot;
 use crate::broker::limits::{IO_COSTS, IoLimits};
 use crate::broker::plan::PlanCore;
@@ -122,9 +122,11 @@ impl IoRuntime {
         }
         // Policy and publication are asked here and again at dispatch.
         PlanCore::of(session.lease()).admits()?;
-        let queue_age = self.io().limits.queue_wait;
-        let asked = Asked { request: None, until, queue_age, now };
-        admit(session.lease(), asked).map_err(|error| self.handle.anchor.shared().refuse(error))
+        let wait = (!now).then(|| QueueAge(crate::time::nanos(self.io().limits.queue_wait)));
+        match admit(session.lease(), None, until, wait) {
+            Ok(front) => Ok(front),
+            Err(error) => Err(self.handle.anchor.shared().refuse(error)),
+        }
     }
 
     /// What is held now. Counters are read one after another: an observation, not a decision.

@@ -1,7 +1,6 @@
 //! From admission to a running call: thin types over the I/O ones, with a tenant and a provider charged.
 use crate::broker::call::ProviderCall;
 use crate::broker::capability::Operation;
-use crate::broker::dispatch::authorize;
 use crate::broker::error::Error;
 use crate::broker::ground::{Ground, OperationLease};
 use crate::broker::io::{IoAdmission, IoBuffer, IoCall, IoMemory, IoReady, IoStopHandle, Wait};
@@ -81,10 +80,7 @@ impl PoolReady {
     /// Not bound, revoked, withdrawn, retired; a budget that does not cover the cost; stopped; deadline. The request is
     /// given back; nothing was sent.
     pub fn dispatch(self, operation: Operation, cost: Cost) -> Result<PoolCall, Error> {
-        let session = self.inner.session();
-        let accepted =
-            authorize(session, operation, &cost).map_err(|error| session.shared().refuse(error))?;
-        self.inner.start_accepted(accepted).map(|io| PoolCall { io })
+        self.inner.dispatch(operation, &cost).map(|io| PoolCall { io })
     }
     /// Starts with a call that the same session was given.
     ///

@@ -332,7 +332,7 @@ impl Registry {
             }
         }
         self.look_at_requests(|operation, state| {
-            let tag = operation.tag.load(order::COUNT);
+            let tag = operation.request().map_or(0, |request| request.tag);
             if let Some(counts) = entry_of(written, tag, |counts| counts.tag) {
                 counts.requests.add(state.held());
             }

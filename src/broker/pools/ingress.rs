@@ -14,7 +14,6 @@ use crate::broker::error::{Denied, Error, Invalid};
 use crate::broker::io::{Front, IoReady, Wait, WaitFor, check_operation};
 use crate::broker::plan::{Plan, PlanCore};
 use crate::broker::session::{self, Activation};
-use crate::queue::operation::ENDS_WITH_EPOCH;
 use crate::sync::order;
 use crate::time::Deadline;
 use pin_project_lite::pin_project;
@@ -240,7 +239,7 @@ impl ProviderPools {
         session.pool_metadata.store(memory as u32, order::COUNT);
         let front = self.ask(client, &session, None, now)?;
         // Before the start, whose step shows it to whoever looks at the operation when the epoch ends.
-        front.lease().pooled.store(ENDS_WITH_EPOCH, order::COUNT);
+        front.lease().ends_with_epoch.store(1, order::COUNT);
         Ok(front)
     }
 }

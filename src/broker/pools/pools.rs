@@ -13,7 +13,7 @@ use crate::broker::Broker;
 use crate::broker::control::RequestLimits;
 use crate::broker::error::{Denied, Error, Kind, Refusal};
 use crate::broker::ground::SessionLease;
-use crate::broker::io::{self, Asked, Front, IoAdmission, IoReady, IoRuntime, SetupError};
+use crate::broker::io::{self, Front, IoAdmission, IoReady, IoRuntime, QueueAge, SetupError};
 use crate::broker::limits::{POOL_COSTS, PoolLimits};
 use crate::broker::plan::PlanCore;
 use crate::broker::session::CapabilitySession;
@@ -225,6 +225,7 @@ impl ProviderPools {
     }
 
     /// Admits a request of whatever kind, for the session of `lease`.
+    #[inline(always)]
     pub(super) fn ask<T: Resource>(
         &self,
         client: &ProviderClient<T>,
@@ -239,19 +240,18 @@ impl ProviderPools {
         if !registry.anchor.holds(lease) {
             return Err(Error::denied(Denied::ForeignSession));
         }
+        // Asked twice: here, so that a request that comes after closing has returned is not even seen for a moment.
         registry.check_open()?;
         let epoch = &client.core.epoch;
         let plan = PlanCore::of(lease);
         let provider = epoch.logical.number();
         plan.uses(provider, epoch.tag)?;
         let request = Request { tenant: plan.tenant(), provider, tag: epoch.tag };
-        let front = charge(
-            registry,
-            lease,
-            request,
-            Asked { request: Some(request), until, queue_age: registry.queue_age(), now },
-        )
-        .map_err(|error| registry.ground().refuse(error))?;
+        let wait = (!now).then(|| QueueAge(registry.queue_age_nanos()));
+        let front = match io::admit(lease, Some(request), until, wait) {
+            Ok(front) => front,
+            Err(error) => charge_again(registry, lease, request, until, wait, error)?,
+        };
         // The charge was a step on the node's word. Whoever closed admission before it is seen here.
         registry.check_open()?;
         front.lease().client.store(client.core.number, order::COUNT);
@@ -322,16 +322,23 @@ impl ProviderPools {
     }
 }
 
-/// Charges the request. A word that is marked for others may be so only because the line was not looked at since the last
-/// of them left: then it is looked at now, before anybody is refused for it.
-fn charge(registry: &Registry, lease: &SessionLease, request: Request, asked: Asked) -> Result<Front, Error> {
-    match io::admit(lease, asked) {
-        Err(error) if matches!(error.kind(), Kind::Full(Refusal { promised: true, .. })) => {
-            let floor = &registry.ground().floor;
-            let all = Marks { tenant: true, provider: true, io: true, pool: true };
-            floor.line.released(floor, all, request);
-            io::admit(lease, asked)
-        }
-        answer => answer,
+/// A word that is marked for others may be so only because the line was not looked at since the last of them left: then it
+/// is looked at now, before anybody is refused for it.
+#[cold]
+#[inline(never)]
+fn charge_again(
+    registry: &Registry,
+    lease: &SessionLease,
+    request: Request,
+    until: Option<Deadline>,
+    wait: Option<QueueAge>,
+    error: Error,
+) -> Result<Front, Error> {
+    let ground = registry.ground();
+    if !matches!(error.kind(), Kind::Full(Refusal { promised: true, .. })) {
+        return Err(ground.refuse(error));
     }
+    let all = Marks { tenant: true, provider: true, io: true, pool: true };
+    ground.floor.line.released(&ground.floor, all, request);
+    io::admit(lease, Some(request), until, wait).map_err(|error| ground.refuse(error))
 }

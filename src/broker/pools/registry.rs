@@ -13,6 +13,7 @@ use crate::queue::inventory::Inventory;
 use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use crate::sync::order;
 use crate::time::Deadline;
+use crate::time::nanos;
 use arc_swap::ArcSwap;
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -111,10 +112,6 @@ impl std::fmt::Debug for Registry {
     }
 }
 
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
 /// Whole milliseconds, rounded up: a pause is never no pause.
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
@@ -147,8 +144,8 @@ impl Registry {
     pub(super) fn idle_age_nanos(&self) -> u64 {
         self.idle_age.load(order::COUNT)
     }
-    pub(super) fn queue_age(&self) -> Duration {
-        Duration::from_nanos(self.queue_age.load(order::COUNT))
+    pub(super) fn queue_age_nanos(&self) -> u64 {
+        self.queue_age.load(order::COUNT)
     }
     /// Puts other limits in force: for the next admission, the next epoch, the next client, the next look at what rests.
     /// With the books held.

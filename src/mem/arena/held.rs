@@ -95,7 +95,7 @@ impl<T: Occupant> Lease<T> {
     /// # Errors
     ///
     /// The word that `step` left alone.
-    #[inline]
+    #[inline(always)]
     pub fn duplicate_if(&self, mut step: impl FnMut(Bits) -> Option<Bits>) -> Result<Self, Bits> {
         advance(&self.slot().word, |old| step(old).map(|new| one_more_lease(old.changed_within(new, USER))))?;
         // SAFETY: M2 (the step added this lease, and `self` was there).

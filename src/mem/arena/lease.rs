@@ -320,16 +320,26 @@ impl<T: Occupant> Ending<'_, T> {
     /// The same, and tells whether the slot is free now. If not, whoever holds it frees it.
     #[inline]
     pub fn finish_telling(self) -> (T::Pin, bool) {
-        let (pin, left, freed) = ManuallyDrop::new(self).conclude();
+        let mut ending = ManuallyDrop::new(self);
+        if ending.last.0 & CELL_BITS != 0 {
+            return ending.conclude_and_wake();
+        }
+        ending.conclude()
+    }
+
+    /// The steps of `finish` where a seat was forgotten: whoever is parked in it is woken. To be called once.
+    #[cold]
+    fn conclude_and_wake(&mut self) -> (T::Pin, bool) {
+        let left = self.wakers();
+        let (pin, freed) = self.conclude();
         // Waking is foreign code and may panic; the pin is dropped then, and the slot is given back already.
         drop(left);
         (pin, freed)
     }
 
-    /// The steps of `finish`. To be called once.
+    /// The steps of `finish`, with no waker left. To be called once.
     #[inline]
-    fn conclude(&mut self) -> (T::Pin, Wakers, bool) {
-        let left = self.wakers();
+    fn conclude(&mut self) -> (T::Pin, bool) {
         let slot = self.slot();
         let index = slot.index.load(order::COUNT);
         // SAFETY: M6 (moved out here, once; the cell counts as empty afterwards).
@@ -348,7 +358,7 @@ impl<T: Occupant> Ending<'_, T> {
             // SAFETY: M7 (`pin` keeps the arena, and is handed to the caller).
             unsafe { shelf.as_ref() }.give(index, self.last.is_held());
         }
-        (pin, left, ours)
+        (pin, ours)
     }
 }
 
@@ -363,8 +373,7 @@ impl<T: Occupant> Deref for Ending<'_, T> {
 
 impl<T: Occupant> Drop for Ending<'_, T> {
     fn drop(&mut self) {
-        let (pin, left, _) = self.conclude();
-        drop(left);
+        let (pin, _) = self.conclude_and_wake();
         drop(pin);
     }
 }

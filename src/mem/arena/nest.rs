@@ -71,7 +71,7 @@ impl<T: Occupant> Nest<T> {
     /// # Errors
     ///
     /// The pin, if no slot is free.
-    #[inline]
+    #[inline(always)]
     pub fn take_with(
         pin: T::Pin,
         project: Project<T>,

@@ -122,7 +122,7 @@ impl<T: Occupant> Shelf<T> {
     }
 
     /// Takes a slot off the list. `count` moves the other fields of the head word in the same step, or refuses.
-    #[inline]
+    #[inline(always)]
     fn pop(&self, count: impl Fn(u64) -> Option<u64>) -> Option<u16> {
         let mut backoff = Backoff::new();
         let mut head = self.head.load(order::OBSERVE);
@@ -172,7 +172,7 @@ impl<T: Occupant> Shelf<T> {
     }
 
     /// Takes a free slot for the caller alone. `count`: see [`Self::pop`].
-    #[inline]
+    #[inline(always)]
     pub(super) fn reserve(&self, count: impl Fn(u64) -> Option<u64>) -> Option<Fresh<T>> {
         let index = self.pop(count)?;
         let slot = self.known(index);
@@ -243,7 +243,7 @@ impl<T: Occupant> Fresh<T> {
     /// # Safety
     ///
     /// The shelf must live as long as `pin` does.
-    #[inline]
+    #[inline(always)]
     pub(super) unsafe fn occupy(self, pin: T::Pin, bits: u64, init: impl FnOnce(&T)) -> Taken<T> {
         // SAFETY: M10, and by the contract of this function: `pin` keeps the shelf, and with it the slot.
         let slot = unsafe { self.slot.as_ref() };

@@ -193,7 +193,7 @@ impl Word<'_> {
     /// # Errors
     ///
     /// The word that `step` left alone.
-    #[inline]
+    #[inline(always)]
     pub fn update(self, mut step: impl FnMut(Bits) -> Option<Bits>) -> Result<(Bits, Bits), Bits> {
         advance(self.bare.word, |old| step(old).map(|new| old.changed_within(new, USER | HELD)))
     }
@@ -243,7 +243,7 @@ impl std::fmt::Debug for Word<'_> {
 }
 
 /// The compare-and-swap loop of a slot's word.
-#[inline]
+#[inline(always)]
 pub(in crate::mem) fn advance(
     word: &AtomicU64,
     mut step: impl FnMut(Bits) -> Option<Bits>,
