@@ -30,7 +30,11 @@ pub mod order {
     }
 
     /// A step of a state word: a read-modify-write that decides something, hands something over, or takes it.
-    pub const STEP: Ordering = weakened(cfg!(weaken = "step"), AcqRel);
+    pub const STEP: Ordering = match () {
+        () if cfg!(weaken = "step_gives") => Acquire,
+        () if cfg!(weaken = "step_takes") => Release,
+        () => weakened(cfg!(weaken = "step"), AcqRel),
+    };
     /// A load that acts on what another thread's step handed over.
     pub const OBSERVE: Ordering = weakened(cfg!(weaken = "observe"), Acquire);
     /// A store, or a step that only gives: what was written before is seen by whoever observes it.
