@@ -9,6 +9,7 @@ export CARGO_PROFILE_DEV_DEBUG=line-tables-only CARGO_PROFILE_TEST_DEBUG=line-ta
 unset RUSTFLAGS RUSTDOCFLAGS MIRIFLAGS LOOM_MAX_DURATION LOOM_MAX_PERMUTATIONS LOOM_MAX_PREEMPTIONS
 
 target=${CARGO_TARGET_DIR:-$PWD/target}
+# shellcheck disable=SC2034 # the sanitizers use it
 host=x86_64-unknown-linux-gnu
 tools=$target/ci-tools
 

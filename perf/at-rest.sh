@@ -17,5 +17,5 @@ before=$(wakes)
 sleep 10
 after=$(wakes)
 echo "resident: $(awk '/^VmRSS/ { printf "%.1f MiB", $2 / 1024 }' "/proc/$pid/status")"
-echo "threads: $(ls "/proc/$pid/task" | wc -l)"
+echo "threads: $(awk '/^Threads/ { print $2 }' "/proc/$pid/status")"
 echo "voluntary context switches in 10 s at rest: $((after - before))"

@@ -8,51 +8,20 @@
 # Fails if the shares differ by more than 10 %, if there were more sockets than the limit, or if anything is left.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+# shellcheck source=perf/common.sh
+. perf/common.sh
 
 seconds=${1:-60}
-node=${NODE:-${CARGO_TARGET_DIR:-target}/release/latent-node}
 slots=4
 sockets=8
-export PATH=$PATH:/usr/sbin
-
-for tool in nginx wrk curl; do
-    command -v "$tool" > /dev/null || { echo "$tool is missing: apt-get install nginx-light wrk curl" >&2; exit 2; }
-done
-[ -x "$node" ] || cargo build --release --locked -p latent-node
-
-work=$(mktemp -d)
-pids=()
-cleanup() {
-    for pid in "${pids[@]}"; do kill "$pid" 2> /dev/null || true; done
-    wait 2> /dev/null || true
-    rm -rf "$work"
-}
-trap cleanup EXIT
-
-free_port() {
-    local port
-    while :; do
-        port=$((20000 + RANDOM % 20000))
-        (exec 3<> "/dev/tcp/127.0.0.1/$port") 2> /dev/null || { echo "$port"; return; }
-    done
-}
+needs "nginx-light wrk curl" nginx wrk curl
 origin_port=$(free_port)
 node_port=$(free_port)
 
 # limit_req spaces the requests of this location: 80 a second, the others wait. An origin with a fixed speed.
-cat > "$work/nginx.conf" << EOF
-daemon off;
-worker_processes 1;
-pid $work/nginx.pid;
-error_log $work/nginx.log;
-events { worker_connections 256; }
-http {
+echo slow > "$work/slow.txt"
+origin 256 << EOF
     access_log off;
-    client_body_temp_path $work/body;
-    proxy_temp_path $work/proxy;
-    fastcgi_temp_path $work/fastcgi;
-    uwsgi_temp_path $work/uwsgi;
-    scgi_temp_path $work/scgi;
     limit_req_zone \$server_port zone=slow:32k rate=80r/s;
     server {
         listen 127.0.0.1:$origin_port;
@@ -61,12 +30,8 @@ http {
         location = /slow { limit_req zone=slow burst=1000; try_files /slow.txt =404; }
         root $work;
     }
-}
 EOF
-echo slow > "$work/slow.txt"
-chmod 755 "$work"
-
-cat > "$work/node.toml" << EOF
+serve << EOF
 listen = "127.0.0.1:$node_port"
 [ingress]
 deadline = "60 s"
@@ -92,17 +57,7 @@ url = "http://127.0.0.1:$origin_port"
 allow_loopback = true
 EOF
 
-nginx -p "$work" -c "$work/nginx.conf" 2> "$work/nginx.err" &
-pids+=($!)
-"$node" serve --config "$work/node.toml" > "$work/node.out" 2> "$work/node.log" &
-node_pid=$!
-pids+=("$node_pid")
-for _ in $(seq 100); do
-    curl -sf -H 'Authorization: Bearer token-of-a' "http://127.0.0.1:$node_port/http/slow/fast" > /dev/null && break
-    sleep 0.1
-done
-curl -sf -H 'Authorization: Bearer token-of-a' "http://127.0.0.1:$node_port/http/slow/fast" > /dev/null \
-    || { echo "the node does not carry:" >&2; cat "$work/node.log" "$work/nginx.err" >&2; exit 1; }
+carries curl -sf -H 'Authorization: Bearer token-of-a' "http://127.0.0.1:$node_port/http/slow/fast"
 
 # Established sockets at the origin's own end, from the kernel's table. The table is read piece by piece: while
 # connections come and go, one reading sees a socket that closes and the one that opens in its place. So the sockets are

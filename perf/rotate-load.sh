@@ -1,67 +1,43 @@
 #!/usr/bin/env bash
 # Rotates a provider under load: 64 connections on 4 running slots, so that somebody always waits.
 #
-#   perf/rotate-load.sh [ROTATIONS]        default 50
+#   perf/rotate-load.sh [ROTATIONS] [RATE]        default 50 rotations, 500 requests/s at the origin
 #
 # Needs nginx, wrk and curl (Debian: apt-get install nginx-light wrk curl). Everything runs on loopback and ends with
-# the script. Each rotation writes a new credential first. Prints the load's figures, how many requests waited at each
-# rotation, and how long the old epochs took to drain. Fails if a request failed, if nobody waited at a rotation, if an
-# epoch did not drain, or if anything is left.
+# the script. Each rotation writes a new credential first. The origin has a fixed speed, so that the queue stays full on a
+# machine that is slow or busy, too. Prints the load's figures, how many requests waited whenever it looked, and how long
+# the old epochs took to drain. Fails if a request failed, if nobody waited at a look, if an epoch did not drain, or if
+# anything is left.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+# shellcheck source=perf/common.sh
+. perf/common.sh
 
 rotations=${1:-50}
-node=${NODE:-${CARGO_TARGET_DIR:-target}/release/latent-node}
-pause=0.1
-export PATH=$PATH:/usr/sbin
-
-for tool in nginx wrk curl; do
-    command -v "$tool" > /dev/null || { echo "$tool is missing: apt-get install nginx-light wrk curl" >&2; exit 2; }
-done
-[ -x "$node" ] || cargo build --release --locked -p latent-node
-
-work=$(mktemp -d)
-pids=()
-cleanup() {
-    for pid in "${pids[@]}"; do kill "$pid" 2> /dev/null || true; done
-    wait 2> /dev/null || true
-    rm -rf "$work"
-}
-trap cleanup EXIT
-
-free_port() {
-    local port
-    while :; do
-        port=$((20000 + RANDOM % 20000))
-        (exec 3<> "/dev/tcp/127.0.0.1/$port") 2> /dev/null || { echo "$port"; return; }
-    done
-}
+rate=${2:-500}
+# Looks at the queue between two rotations, and seconds before each.
+looks=3
+pause=0.03
+needs "nginx-light wrk curl" nginx wrk curl
 origin_port=$(free_port)
 node_port=$(free_port)
 admin_port=$(free_port)
 
-cat > "$work/nginx.conf" << EOF
-daemon off;
-worker_processes 1;
-pid $work/nginx.pid;
-error_log $work/nginx.log;
-events { worker_connections 256; }
-http {
+echo fine > "$work/fine.txt"
+origin 256 << EOF
     log_format key '\$http_x_api_key';
     access_log $work/keys key;
-    client_body_temp_path $work/body;
-    proxy_temp_path $work/proxy;
-    fastcgi_temp_path $work/fastcgi;
-    uwsgi_temp_path $work/uwsgi;
-    scgi_temp_path $work/scgi;
+    limit_req_zone \$server_port zone=speed:32k rate=${rate}r/s;
     server {
         listen 127.0.0.1:$origin_port;
         keepalive_requests 1000000;
-        location / { return 200 "fine\n"; }
+        root $work;
+        location / { limit_req zone=speed burst=1000; try_files /fine.txt =404; }
     }
-}
 EOF
-cat > "$work/node.toml" << EOF
+echo token-of-operators > "$work/operators"
+echo key-1 > "$work/key"
+serve << EOF
 listen = "127.0.0.1:$node_port"
 [admin]
 listen = "127.0.0.1:$admin_port"
@@ -84,18 +60,7 @@ allow_loopback = true
 header = "x-api-key"
 file = "key"
 EOF
-echo token-of-operators > "$work/operators"
-echo key-1 > "$work/key"
-chmod 755 "$work"
-
-nginx -p "$work" -c "$work/nginx.conf" 2> "$work/nginx.err" &
-pids+=($!)
-"$node" serve --config "$work/node.toml" > "$work/node.out" 2> "$work/node.log" &
-node_pid=$!
-pids+=("$node_pid")
-try() { curl -sf -H 'Authorization: Bearer token-of-a' "http://127.0.0.1:$node_port/http/fast/" > /dev/null; }
-for _ in $(seq 100); do try && break; sleep 0.1; done
-try || { echo "the node does not carry:" >&2; cat "$work/node.log" "$work/nginx.err" >&2; exit 1; }
+carries curl -sf -H 'Authorization: Bearer token-of-a' "http://127.0.0.1:$node_port/http/fast/"
 
 operate() { # method, path
     curl -sS -X "$1" -H 'Authorization: Bearer token-of-operators' "http://127.0.0.1:$admin_port$2"
@@ -105,7 +70,7 @@ figure() {
     operate GET /metrics | awk -v name="latent_$1" '$1 == name { print $2 }'
 }
 
-echo "64 connections, 4 running slots, $rotations rotations"
+echo "64 connections, 4 running slots, origin at $rate requests/s, $rotations rotations"
 # Told to stop when the rotations are over.
 wrk -t1 -c64 -d600s --timeout 30s -H "Authorization: Bearer token-of-a" \
     "http://127.0.0.1:$node_port/http/fast/" > "$work/wrk" & load=$!
@@ -113,19 +78,26 @@ pids+=("$load")
 sleep 1
 
 fewest=999999
+look() {
+    local waiting
+    waiting=$(figure pools_pending_requests)
+    [ "$waiting" -ge "$fewest" ] || fewest=$waiting
+}
 refused=0
 slowest=0
 begun=$(date +%s%N)
 for number in $(seq 2 $((rotations + 1))); do
-    waiting=$(figure pools_pending_requests)
-    [ "$waiting" -lt "$fewest" ] && fewest=$waiting
+    look
     echo "key-$number" > "$work/key"
     from=$(date +%s%N)
     answer=$(operate POST /admin/providers/fast/rotate)
     took=$((($(date +%s%N) - from) / 1000))
     [ "$took" -gt "$slowest" ] && slowest=$took
     case $answer in *"\"new_epoch\":$number"*) ;; *) refused=$((refused + 1)); echo "refused: $answer" ;; esac
-    sleep "$pause"
+    for _ in $(seq "$looks"); do
+        sleep "$pause"
+        look
+    done
 done
 lasted=$((($(date +%s%N) - begun) / 1000000))
 running=no
@@ -144,7 +116,7 @@ wait "$load"
 grep -E 'requests in|Non-2xx|Socket errors|Latency |Requests/sec' "$work/wrk" | sed 's/^ *//'
 failed=$(awk '/Non-2xx/ { bad += $NF } /Socket errors/ { gsub(",", ""); bad += $4 + $6 + $8 + $10 } END { print bad + 0 }' "$work/wrk")
 keys=$(sort -u "$work/keys" | wc -l)
-echo "rotations: $rotations in $lasted ms, refused $refused, the slowest answered after $slowest us, at least $fewest waited"
+echo "rotations: $rotations in $lasted ms, refused $refused, the slowest answered after $slowest us, at least $fewest waited at each of $((rotations * (looks + 1))) looks"
 echo "failed requests: $failed; credentials that the origin saw: $keys"
 echo "replaced epochs that are left: $(figure draining_epochs), requests $(figure draining_requests), connections $(figure draining_connections) (seen after $took ms, load running at the last rotation: $running)"
 kill -TERM "$node_pid"
@@ -154,7 +126,7 @@ tail -n 1 "$work/node.out"
 [ "$running" = yes ] || { echo "FAILED: the load had ended before the last rotation"; exit 1; }
 [ "$failed" -eq 0 ] || { echo "FAILED: requests failed"; exit 1; }
 [ "$refused" -eq 0 ] || { echo "FAILED: rotations were refused"; exit 1; }
-[ "$fewest" -gt 0 ] || { echo "FAILED: the queue was empty at a rotation"; exit 1; }
+[ "$fewest" -gt 0 ] || { echo "FAILED: the queue was empty at a look"; exit 1; }
 [ "$drained" = yes ] || { echo "FAILED: an old epoch did not drain"; exit 1; }
 [ "$keys" -eq $((rotations + 1)) ] || { echo "FAILED: not every epoch's credential was used"; exit 1; }
 [ "$ended" -eq 0 ] || { echo "FAILED: the node ended with $ended"; exit 1; }

@@ -9,55 +9,22 @@
 # origin goes on sending, if a byte is missing, or if anything is left afterwards.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+# shellcheck source=perf/common.sh
+. perf/common.sh
 
 stall=${1:-8}
-node=${NODE:-${CARGO_TARGET_DIR:-target}/release/latent-node}
-export PATH=$PATH:/usr/sbin
-for tool in nginx curl python3; do
-    command -v "$tool" > /dev/null || { echo "$tool is missing: apt-get install nginx-light curl python3" >&2; exit 2; }
-done
-[ -x "$node" ] || cargo build --release --locked -p latent-node
-
-work=$(mktemp -d)
-pids=()
-cleanup() {
-    for pid in "${pids[@]}"; do kill "$pid" 2> /dev/null || true; done
-    wait 2> /dev/null || true
-    rm -rf "$work"
-}
-trap cleanup EXIT
-
-free_port() {
-    local port
-    while :; do
-        port=$((20000 + RANDOM % 20000))
-        (exec 3<> "/dev/tcp/127.0.0.1/$port") 2> /dev/null || { echo "$port"; return; }
-    done
-}
+needs "nginx-light curl python3" nginx curl python3
 origin_port=$(free_port)
 node_port=$(free_port)
 
 # Sparse: a gibibyte of zeros that needs no disk.
 truncate -s 1G "$work/big"
-chmod 755 "$work"
-cat > "$work/nginx.conf" << EOF
-daemon off;
-worker_processes 1;
-pid $work/nginx.pid;
-error_log $work/nginx.log;
-events { worker_connections 64; }
-http {
+origin 64 << EOF
     access_log off;
     sendfile off;
-    client_body_temp_path $work/body;
-    proxy_temp_path $work/proxy;
-    fastcgi_temp_path $work/fastcgi;
-    uwsgi_temp_path $work/uwsgi;
-    scgi_temp_path $work/scgi;
     server { listen 127.0.0.1:$origin_port; root $work; }
-}
 EOF
-cat > "$work/node.toml" << EOF
+serve << EOF
 listen = "127.0.0.1:$node_port"
 [ingress]
 deadline = "4 min"
@@ -75,15 +42,7 @@ allow_loopback = true
 [providers.body]
 response_bytes = "1 GiB"
 EOF
-nginx -p "$work" -c "$work/nginx.conf" 2> /dev/null &
-pids+=($!)
-"$node" serve --config "$work/node.toml" > "$work/node.out" 2> "$work/node.err" &
-node_pid=$!
-pids+=("$node_pid")
-for _ in $(seq 100); do
-    curl -sf -o /dev/null "http://127.0.0.1:$node_port/healthz" && break
-    sleep 0.1
-done
+carries curl -sf -o /dev/null "http://127.0.0.1:$node_port/healthz"
 
 NODE_PID=$node_pid NODE_PORT=$node_port STALL=$stall NGINX_PID_FILE=$work/nginx.pid python3 - << 'EOF'
 import json, os, socket, subprocess, time, urllib.request
