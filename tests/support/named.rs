@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::source::{Source, words};
+use crate::source::{Source, end_of_block, words};
 
 /// Every test of the repository by its path, with the comment above it.
 pub(crate) fn tests_of(files: &[Source]) -> BTreeMap<String, String> {
@@ -54,21 +54,6 @@ fn inner_modules(code: &str, offset: usize) -> Vec<String> {
         }
     }
     inside
-}
-
-fn end_of_block(code: &str, open: usize) -> usize {
-    let mut depth = 0_usize;
-    for (at, byte) in code.bytes().enumerate().skip(open) {
-        match byte {
-            b'{' => depth += 1,
-            b'}' => depth -= 1,
-            _ => {}
-        }
-        if depth == 0 {
-            return at;
-        }
-    }
-    code.len()
 }
 
 /// The name that `code` begins with.

@@ -192,7 +192,7 @@ fn without_test_items(code: &str) -> String {
 }
 
 /// The offset after the bracket that closes the one at `open`.
-fn end_of_block(code: &str, open: usize) -> usize {
+pub(crate) fn end_of_block(code: &str, open: usize) -> usize {
     let mut depth = 0_usize;
     for (at, byte) in code.bytes().enumerate().skip(open) {
         match byte {
