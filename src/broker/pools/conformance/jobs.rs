@@ -424,9 +424,12 @@ async fn a_shutdown_reports_a_sleeping_job_and_is_told_of_its_end() {
     for _ in 0..5 {
         let scene = Scene::new(one_worker());
         let ((ended, told), (begun, begins)) = (mpsc::channel(), mpsc::channel::<()>());
+        // It sleeps until well after the report, however long the report takes on a busy machine.
+        let (reported, report) = mpsc::channel::<()>();
         let work = move |_call: PoolCall| {
             drop(begun);
-            std::thread::sleep(ms(60));
+            assert!(report.recv().is_err());
+            std::thread::sleep(ms(30));
             ended.send(Instant::now()).expect("it is waited for");
         };
         drop(scene.node.pools.spawn_blocking(scene.call(), work).expect("room"));
@@ -438,6 +441,7 @@ async fn a_shutdown_reports_a_sleeping_job_and_is_told_of_its_end() {
         assert!(asked.elapsed() >= ms(15) && !left.is_clean());
         assert_eq!((left.workers, left.running_requests, left.control_owners), (1, 1, 1));
         assert!(!left.control_failed, "{left:?}");
+        drop(reported);
         let left = node.pools.shutdown(within(Duration::from_secs(10))).await;
         let now = Instant::now();
         assert!(left.is_clean(), "{left:?}");
