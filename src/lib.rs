@@ -70,7 +70,7 @@
 //! | --- | --- |
 //! | [`broker`] | plans, sessions, policy, budgets, limits, errors |
 //! | [`broker::io`] | admission, calls, buffers, streams, transfers, stop handles |
-//! | [`broker::pools`] | provider epochs, clients, connections, the registry |
+//! | [`broker::pools`] | provider epochs, clients, connections, jobs, inbound events, the registry |
 //!
 //! The floors below are private: `queue` (the line and its turn), `account` (counting), `mem` (fixed memory, and all the unsafe
 //! code there is). `docs/architecture.md` says how they fit together, `docs/limits.md` lists every limit.

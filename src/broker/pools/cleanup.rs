@@ -7,6 +7,8 @@ use super::client::Resource;
 use super::connection::PooledConnection;
 use super::job::{NotSpawned, ProviderJob};
 use super::pools::ProviderPools;
+use super::work::Rules;
+use crate::account::jobs::Job;
 use crate::broker::error::{Denied, Error};
 use std::future::Future;
 
@@ -68,13 +70,14 @@ impl ProviderPools {
         if !connection.is_of(registry) {
             return Err(NotSpawned::new(Error::denied(Denied::ForeignClient), connection));
         }
-        registry.start_cleanup(connection, move |mut connection: PooledConnection<T>| async move {
+        let work = move |mut connection: PooledConnection<T>| async move {
             if close(connection.resource()).await {
                 drop(connection);
                 return CleanupResult::Closed;
             }
             connection.cleanup_failed();
             CleanupResult::Retained(connection)
-        })
+        };
+        registry.start(Job::Cleanup, Rules::Cleanup, connection, work)
     }
 }

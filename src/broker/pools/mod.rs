@@ -1,4 +1,5 @@
-//! Shared provider pools: one registry per broker, with fair request admission and bounded clients and connections.
+//! Shared provider pools: one registry per broker, with fair request admission, bounded clients and connections, jobs, and
+//! the inbound events and maintenance that share their limits.
 //!
 //! ```text
 //!   install ──▶ InstalledProvider (an epoch) ──client::<T>(origin)──▶ ProviderClient<T>
@@ -47,9 +48,9 @@ mod ingress;
 mod install;
 mod job;
 mod lifetime;
+mod lower;
 mod maintenance;
 mod metadata;
-mod lower;
 #[allow(clippy::module_inception, reason = "the file is about the type of this name")]
 mod pools;
 mod registry;

@@ -316,7 +316,8 @@ impl ProviderPools {
     }
 
     /// Retires, and waits until nothing is owned any more or the deadline passes. Returns what is left then: a deadline is
-    /// no error, and nothing is aborted. It wakes with the end of the last owner, not by a tick.
+    /// no error, and nothing is aborted. It wakes with the end of the last owner, not by a tick. Cancel safe: the registry
+    /// is retired from the first poll on, and may be asked again.
     pub async fn shutdown(&self, deadline: Deadline) -> PoolSnapshot {
         self.registry().shutdown(deadline).await
     }

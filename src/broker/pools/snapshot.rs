@@ -30,7 +30,7 @@ pub struct PoolSnapshot {
     pub cleanup_jobs: u64,
     /// Connections whose cleanup failed.
     pub failed_cleanup: u64,
-    /// Metadata charged beyond the prepaid cost of owners.
+    /// Bytes of metadata charged beyond the prepaid cost of owners.
     pub metadata_bytes: u64,
     /// Panics of foreign code on the control path: destructors of resources that nobody's call was destroying. They were
     /// contained; everything was given back.

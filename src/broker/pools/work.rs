@@ -164,7 +164,7 @@ impl Reserved {
 
 /// When a job may begin, and what it holds until it has ended.
 #[derive(Debug)]
-enum Rules {
+pub(super) enum Rules {
     /// While its call may go on.
     Call(OperationLease),
     /// Until the registry is retired or the time is over.
@@ -328,7 +328,7 @@ const fn job_bytes<O, F, Fut, T>() -> usize {
 
 impl Registry {
     /// Submits an asynchronous job that owns `owner`.
-    fn start<O, F, Fut, T>(
+    pub(super) fn start<O, F, Fut, T>(
         self: &Arc<Self>,
         kind: Job,
         rules: Rules,
@@ -371,21 +371,6 @@ impl Registry {
             let job = Blocking { start: Some((work, owner)), ending };
             handle.spawn_blocking(move || job.run())
         }))
-    }
-
-    /// Submits a cleanup job that owns `owner`.
-    pub(super) fn start_cleanup<O, F, Fut, T>(
-        self: &Arc<Self>,
-        owner: O,
-        work: F,
-    ) -> Result<ProviderJob<T>, NotSpawned<O>>
-    where
-        O: Send + 'static,
-        F: FnOnce(O) -> Fut + Send + 'static,
-        Fut: Future<Output = T> + Send + 'static,
-        T: Send + 'static,
-    {
-        self.start(Job::Cleanup, Rules::Cleanup, owner, work)
     }
 
     /// Whether a job of this call may be submitted.
