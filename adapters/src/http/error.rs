@@ -287,6 +287,10 @@ impl fmt::Display for HttpError {
         match self.effect {
             Effect::NotSent => f.write_str(" (not sent)"),
             Effect::Sent => f.write_str(" (sent)"),
+            // The library's own text has said so.
+            Effect::Uncertain if matches!(self.kind, HttpErrorKind::Library(error) if error.effect() == self.effect) => {
+                Ok(())
+            }
             Effect::Uncertain => f.write_str(" (the effect is uncertain)"),
         }
     }
