@@ -16,7 +16,10 @@ use crate::broker::ledger::Budget;
 use crate::queue::operation::Cause;
 
 /// A refusal or a failure of the library.
+// Aligned like what results hold beside it: a result is then moved word by word, as it was written. Moved in other pieces
+// than it was written in, it waits for the processor's store buffer, which costs more than most operations do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(align(8))]
 pub struct Error {
     kind: Kind,
     effect: Effect,

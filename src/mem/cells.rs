@@ -246,7 +246,6 @@ impl<T> Cells<T> {
         AllIdle { cells: self, word: 0, taken: 0 }
     }
 
-    /// The token of a cell that the caller just took from its place (C1).
     /// Leaves a cell for somebody who knows its index and will [`receive`](Self::receive) it: the token ends here, and
     /// another one begins there. What is never received is a lost cell.
     pub fn hand_over(&self, cell: Cell<T>) {
@@ -266,6 +265,7 @@ impl<T> Cells<T> {
         self.idle.meet();
     }
 
+    /// The token of a cell that the caller just took from its place (C1).
     fn token(&self, index: usize) -> Cell<T> {
         Cell { place: self.instance | index as u64, of: PhantomData }
     }

@@ -79,23 +79,36 @@ fn leave(lease: OperationLease) {
 /// Whether an operation may go on: not stopped, its session neither, the deadline not passed.
 ///
 /// Reads the coarse clock: at most one tick late, never early. Allocates nothing.
+#[inline]
 pub(crate) fn check(lease: &OperationLease) -> Result<(), Error> {
-    let state = State(lease.word().load());
-    let floor = &lease.shared().floor;
-    if state.cause() != Cause::None {
-        return Err(Error::from_cause(state.cause()));
+    check_at(lease).map(drop)
+}
+
+/// The same, and gives the time that it looked at, in nanoseconds of the node's clock: whoever needs it afterwards reads the
+/// clock once for both.
+#[inline]
+pub(crate) fn check_at(lease: &OperationLease) -> Result<u64, Error> {
+    let cause = State(lease.word().load()).cause();
+    if cause != Cause::None {
+        return Err(Error::from_cause(cause));
     }
+    let now = lease.shared().floor.clock.coarse_nanos();
     let cause = if let Some(cause) = crate::queue::floor::Tenure::stopped(lease.pin()) {
         cause
     } else if crate::queue::floor::Tenure::probe(lease.pin()) == Some(true) {
         Cause::Probe
-    } else if floor.passed(lease.deadline.load(order::COUNT)) {
+    } else if now >= lease.deadline.load(order::COUNT) {
         Cause::Deadline
     } else {
-        return Ok(());
+        return Ok(now);
     };
-    floor.stop(lease, cause);
-    Err(Error::from_cause(cause))
+    Err(stop(lease, cause))
+}
+
+#[cold]
+fn stop(lease: &OperationLease, cause: Cause) -> Error {
+    lease.shared().floor.stop(lease, cause);
+    Error::from_cause(cause)
 }
 
 /// How long a request may wait for its turn, in nanoseconds from its admission.

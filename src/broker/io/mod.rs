@@ -49,5 +49,7 @@ pub use stream::{IoStreamReader, IoStreamWriter, TryWrite};
 pub use transfer::{IoTransfer, TransferOptions};
 pub use wait::IoWait;
 
-pub(crate) use admission::{Front, QueueAge, admit, check as check_operation};
+pub(crate) use admission::{
+    Front, QueueAge, admit, check as check_operation, check_at as check_operation_at,
+};
 pub(crate) use call::stop_seen;

@@ -121,9 +121,10 @@ impl<T: Resource> Acquire<'_, T> {
 
 /// Without the line, if nobody waits: an idle connection, or the right to dial. `None`: wait.
 fn straight<T: Resource>(client: &ProviderClient<T>, call: &PoolCall) -> Option<Result<Acquired<T>, Error>> {
-    if let Err(error) = client.check(call) {
-        return Some(Err(error));
-    }
+    let now = match client.check(call) {
+        Ok(now) => now,
+        Err(error) => return Some(Err(error)),
+    };
     let core = &client.core;
     if core.is_waited_for() {
         return None;
@@ -132,7 +133,7 @@ fn straight<T: Resource>(client: &ProviderClient<T>, call: &PoolCall) -> Option<
         Ok(claim) => claim,
         Err(error) => return Some(Err(error)),
     };
-    let claim = match client.take(claim) {
+    let claim = match client.take(claim, now) {
         Ok(connection) => return Some(Ok(Acquired::Idle(connection))),
         Err(claim) => claim,
     };
@@ -188,7 +189,7 @@ fn received<T: Resource>(
 ) -> Taken<T> {
     let (core, lease) = (&client.core, call.lease());
     let mut kept = core.wake_up(&mut place);
-    match core.is_usable(place.index(), &mut kept) {
+    match core.is_usable(place.index(), &mut kept, core.now_nanos()) {
         Ok(true) => {
             let claim = Claim::held(acquire::unseat_with_connection(lease));
             let connection =

@@ -12,7 +12,7 @@ use crate::account::scope::{Heed, Scope};
 use crate::account::shares::Share;
 use crate::broker::error::{Denied, Error, What};
 use crate::broker::ground::{Ground, SessionLease};
-use crate::broker::io::check_operation;
+use crate::broker::io::check_operation_at;
 use crate::foreign::{Panics, foreign};
 use crate::mem::cells::{Cell, Cells};
 use crate::queue::acquire::{self, AcquireLine};
@@ -196,8 +196,12 @@ impl<T: Resource> ClientCore<T> {
     ///
     /// # Errors
     /// A panic of the adapter's look: the connection is to be destroyed, like after a `no`.
-    pub(super) fn is_usable(&self, place: u8, kept: &mut Kept<T>) -> Result<bool, crate::foreign::Panic> {
-        let now = self.now_nanos();
+    pub(super) fn is_usable(
+        &self,
+        place: u8,
+        kept: &mut Kept<T>,
+        now: u64,
+    ) -> Result<bool, crate::foreign::Panic> {
         let rested = now.saturating_sub(kept.idle_since);
         if rested >= self.registry().idle_age_nanos() || now >= self.ends_at(place) {
             return Ok(false);
@@ -209,13 +213,13 @@ impl<T: Resource> ClientCore<T> {
     ///
     /// # Panics
     /// What the adapter's look or a destructor panics with.
-    fn take_idle(&self) -> Option<(Place<T>, T)> {
+    fn take_idle(&self, now: u64) -> Option<(Place<T>, T)> {
         for _ in 0..self.cells.capacity() {
             let mut place = self.cells.take_idle()?;
             let mut kept = self.wake_up(&mut place);
             let mut panics = Panics::none();
             let mut usable = false;
-            match self.is_usable(place.index(), &mut kept) {
+            match self.is_usable(place.index(), &mut kept, now) {
                 Ok(found) => usable = found,
                 Err(panic) => panics.run(|| panic.resume()),
             }
@@ -383,12 +387,12 @@ impl<T: Resource> ProviderClient<T> {
         Arc::ptr_eq(&self.core, &other.core)
     }
 
-    /// Whether the call was admitted for this client and may go on.
-    pub(super) fn check(&self, call: &PoolCall) -> Result<(), Error> {
+    /// Whether the call was admitted for this client and may go on; and the time of this look, by the coarse clock.
+    pub(super) fn check(&self, call: &PoolCall) -> Result<u64, Error> {
         if !call.is_of(self.core.ground(), self.core.number) {
             return Err(Error::denied(Denied::ForeignClient));
         }
-        check_operation(call.lease())
+        check_operation_at(call.lease())
     }
 
     /// An idle connection that can be used, or none: then the caller may dial. Expired and dead ones on the way are
@@ -402,7 +406,7 @@ impl<T: Resource> ProviderClient<T> {
     /// If [`Resource::is_reusable`] or a destructor panics: that connection is destroyed, and nothing else is lost.
     pub fn checkout<R: Requester>(&self, request: &R) -> Result<Option<PooledConnection<T>>, Error> {
         let call = request.call();
-        self.check(call)?;
+        let now = self.check(call)?;
         if self.core.word.is_marked() {
             // The last of them may have left without the line having looked since.
             acquire::serve(&*self.core);
@@ -410,11 +414,11 @@ impl<T: Resource> ProviderClient<T> {
                 return Err(Error::busy());
             }
         }
-        Ok(self.take(Claim::of(call.lease())?).ok())
+        Ok(self.take(Claim::of(call.lease())?, now).ok())
     }
     /// An idle connection, whoever waits; or the claim back.
-    pub(super) fn take(&self, claim: Claim) -> Result<PooledConnection<T>, Claim> {
-        match self.core.take_idle() {
+    pub(super) fn take(&self, claim: Claim, now: u64) -> Result<PooledConnection<T>, Claim> {
+        match self.core.take_idle(now) {
             Some((place, resource)) => {
                 Ok(PooledConnection::new(self.core.clone(), place, resource, Holder::Operation(claim)))
             }

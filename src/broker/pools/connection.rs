@@ -121,14 +121,22 @@ struct Parts<T: Resource> {
     place: Place<T>,
     resource: T,
     holder: Holder,
-    /// A close of it failed, and it is counted for that.
-    failed: bool,
+    closes: Closes,
+}
+
+/// Whether a close of a connection has failed, for which it is counted. As wide as its neighbours, so that they are moved
+/// together as they were written (see [`Error`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
+enum Closes {
+    NotFailed,
+    Failed,
 }
 
 impl<T: Resource> PooledConnection<T> {
     /// A connection that was just made, or one that was idle and left its place empty.
     pub(super) fn new(client: Arc<ClientCore<T>>, place: Place<T>, resource: T, holder: Holder) -> Self {
-        PooledConnection { parts: Some(Parts { client, place, resource, holder, failed: false }) }
+        PooledConnection { parts: Some(Parts { client, place, resource, holder, closes: Closes::NotFailed }) }
     }
     /// The connection itself.
     pub fn resource(&mut self) -> &mut T {
@@ -145,7 +153,7 @@ impl<T: Resource> PooledConnection<T> {
         let Some(parts) = &mut self.parts else {
             crate::broken::accounting("a connection was used after its end");
         };
-        if !std::mem::replace(&mut parts.failed, true)
+        if std::mem::replace(&mut parts.closes, Closes::Failed) == Closes::NotFailed
             && parts.client.ground().jobs.reserve(Job::FailedCleanup).is_err()
         {
             crate::broken::accounting("there are more failed cleanups than connections");
@@ -165,19 +173,21 @@ impl<T: Resource> PooledConnection<T> {
         let Some(parts) = self.parts.take() else {
             crate::broken::accounting("a connection was used after its end");
         };
-        if parts.failed {
+        if parts.closes == Closes::Failed {
             parts.destroy().resume();
             return Err(Error::denied(Denied::NotReusable));
         }
-        let Parts { client, mut place, resource, holder, failed: _ } = parts;
-        let now = client.now_nanos();
-        let allowed = holder.check_park().and_then(|()| client.rest(&place, now));
-        if let Err(error) = allowed {
-            let panics = destroy(&client, place, resource, Some(holder));
-            farewell(client);
-            panics.resume();
-            return Err(error);
-        }
+        let Parts { client, mut place, resource, holder, closes: _ } = parts;
+        let allowed = holder.check_park().and_then(|now| client.rest(&place, now));
+        let now = match allowed {
+            Ok(now) => now,
+            Err(error) => {
+                let panics = destroy(&client, place, resource, Some(holder));
+                farewell(client);
+                panics.resume();
+                return Err(error);
+            }
+        };
         let due = client.note_idle(&place, now);
         let before = client.cells.put(&mut place, Some(Kept { resource, idle_since: now }));
         debug_assert!(!matches!(before, Some(Some(_))), "a connection's place is empty while it is in use");
@@ -212,9 +222,9 @@ impl<T: Resource> Drop for PooledConnection<T> {
 
 impl<T: Resource> Parts<T> {
     fn destroy(self) -> Panics {
-        let Parts { client, place, resource, holder, failed } = self;
+        let Parts { client, place, resource, holder, closes } = self;
         let panics = destroy(&client, place, resource, Some(holder));
-        if failed {
+        if closes == Closes::Failed {
             client.ground().jobs.give(Job::FailedCleanup);
             client.registry().ended();
         }
@@ -257,8 +267,9 @@ pub(super) fn farewell<T: Resource>(client: Arc<ClientCore<T>>) {
 }
 
 impl<T: Resource> ClientCore<T> {
-    /// Takes the share of an idle connection, if the client may have any and the connection is not too old.
-    fn rest(&self, place: &Place<T>, now: u64) -> Result<(), Error> {
+    /// Takes the share of an idle connection, if the client may have any and the connection is not too old at `now`, which it
+    /// gives back.
+    fn rest(&self, place: &Place<T>, now: u64) -> Result<u64, Error> {
         if self.is_retired() {
             return Err(Error::retired(What::Epoch));
         }
@@ -266,6 +277,7 @@ impl<T: Resource> ClientCore<T> {
             return Err(Error::denied(Denied::NotReusable));
         }
         let full = |dimension| self.ground().refuse(Error::full(dimension, Scope::Node));
-        self.ground().shares.reserve(Share::Idle).map_err(full)
+        self.ground().shares.reserve(Share::Idle).map_err(full)?;
+        Ok(now)
     }
 }

@@ -3,7 +3,7 @@ use super::admission::PoolCall;
 use super::maintenance::MaintenanceRequest;
 use crate::broker::error::{Denied, Error};
 use crate::broker::ground::OperationLease;
-use crate::broker::io::check_operation;
+use crate::broker::io::check_operation_at;
 use crate::queue::operation::State;
 use sealed::Sealed;
 
@@ -65,6 +65,13 @@ impl Claim {
     pub(super) fn held(lease: OperationLease) -> Claim {
         Claim { lease: Some(lease) }
     }
+    /// Whether the operation may go on; and the time of this look.
+    fn check_at(&self) -> Result<u64, Error> {
+        match &self.lease {
+            Some(lease) => check_operation_at(lease),
+            None => crate::broken::accounting("a connection was used after its operation let it go"),
+        }
+    }
     /// Why an operation gets no second one.
     pub(super) fn refused(state: State) -> Error {
         if state.is_seated() { Error::busy() } else { Error::denied(Denied::SecondConnection) }
@@ -96,20 +103,17 @@ impl Holder {
     /// Stopped, over, or its epoch or its registry is.
     pub(super) fn check(&self) -> Result<(), Error> {
         match self {
-            Holder::Operation(Claim { lease: Some(lease) }) => check_operation(lease),
-            Holder::Operation(Claim { lease: None }) => {
-                crate::broken::accounting("a connection was used after its operation let it go")
-            }
+            Holder::Operation(claim) => claim.check_at().map(drop),
             Holder::Maintenance(request) => request.checkpoint(),
         }
     }
-    /// Whether its connections may rest for whoever comes next.
+    /// Whether its connections may rest for whoever comes next; and the time of this look.
     ///
     /// # Errors
     /// As [`check`](Self::check); a maintenance request's never may.
-    pub(super) fn check_park(&self) -> Result<(), Error> {
+    pub(super) fn check_park(&self) -> Result<u64, Error> {
         match self {
-            Holder::Operation(_) => self.check(),
+            Holder::Operation(claim) => claim.check_at(),
             Holder::Maintenance(_) => Err(Error::denied(Denied::Maintenance)),
         }
     }
