@@ -75,6 +75,9 @@
 //! The floors below are private: `queue` (the line and its turn), `account` (counting), `mem` (fixed memory, and all the unsafe
 //! code there is). `docs/architecture.md` says how they fit together, `docs/limits.md` lists every limit.
 
+#[macro_use]
+mod plant;
+
 /// Declares the floors. They are private; under `--cfg loom` they are public as `model`, so that the models in
 /// `loom-tests/` run the real code.
 macro_rules! floors {

@@ -4,9 +4,9 @@
 //! doubles, so that the models in `loom-tests/` run the real code of the floors above. No other file of the library
 //! names `std::sync::atomic`, `core::cell` or `loom`.
 //!
-//! Memory orders have names here, by the part they play, and are spelled nowhere else. Each can be weakened to
-//! `Relaxed` by a build flag (`--cfg weaken="step"` and so on); a model must then fail, which shows that the models look
-//! at orders at all.
+//! Memory orders have names here, by the part they play, and are spelled nowhere else. Each can be weakened by a build flag
+//! (`--cfg weaken="step"` and so on) at all of its places at once. The model named beside it must then fail, which shows that
+//! the order is needed and that the models look at it; `.ci/stage-orders.sh` runs them.
 
 /// Atomic integers, and the fence.
 pub mod atomic {
@@ -30,18 +30,28 @@ pub mod order {
     }
 
     /// A step of a state word: a read-modify-write that decides something, hands something over, or takes it.
+    ///
+    /// * weaken `step` to `Relaxed`: `turn::post_vs_leave` fails
+    /// * weaken `step_gives` to `Acquire`, so that nothing is given: `park::park_vs_change` fails
+    /// * weaken `step_takes` to `Release`, so that nothing is taken: `account_words::charge_vs_give` fails
     pub const STEP: Ordering = match () {
         () if cfg!(weaken = "step_gives") => Acquire,
         () if cfg!(weaken = "step_takes") => Release,
         () => weakened(cfg!(weaken = "step"), AcqRel),
     };
     /// A load that acts on what another thread's step handed over.
+    ///
+    /// * weaken `observe` to `Relaxed`: `ring::spsc_order` fails
     pub const OBSERVE: Ordering = weakened(cfg!(weaken = "observe"), Acquire);
     /// A store, or a step that only gives: what was written before is seen by whoever observes it.
+    ///
+    /// * weaken `publish` to `Relaxed`: `line::enqueue_meets_release` fails
     pub const PUBLISH: Ordering = weakened(cfg!(weaken = "publish"), Release);
-    /// Nothing but the number itself is asked.
+    /// Nothing but the number itself is asked. There is nothing to weaken.
     pub const COUNT: Ordering = Relaxed;
     /// The load of a step that lost its race; the loop looks at the value again.
+    ///
+    /// * weaken `lost` to `Relaxed`: `arena::free_list_aba` fails
     pub const LOST: Ordering = weakened(cfg!(weaken = "lost"), Acquire);
 }
 

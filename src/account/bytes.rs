@@ -170,9 +170,15 @@ impl BytesWord {
     /// `io.result_bytes`, if the result side has no room; the block stays on the staged side.
     #[inline]
     pub fn retain(&self, size: Units) -> Result<(), Dimension> {
+        if planted!("staged_given_first") {
+            self.rooms.give(STAGED.units(size.number()));
+        }
         let limits = self.rooms.limits();
         let moved = self.rooms.step(|word| {
             let left = taken::<BytesLayout>(word, RESULT.units(size.number()))?;
+            if planted!("staged_given_first") {
+                return Ok(left);
+            }
             Ok::<u64, Blocked>(given::<BytesLayout>(left, STAGED.units(size.number()), limits))
         });
         moved.map_err(|_| RESULT.dimension())?;

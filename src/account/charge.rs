@@ -210,6 +210,9 @@ fn take(
     let node_step = scopes.node.plan(give, want, heed).map_err(refused(Scope::Node))?;
     let provider_step = scopes.provider.plan(asked, tag, heed).map_err(refused(provider))?;
     scopes.tenant.reserve(asked, heed).map_err(refused(tenant))?;
+    if planted!("a_box_on_the_way") {
+        drop(std::hint::black_box(Box::new(asked)));
+    }
     if let Err(blocked) = scopes.provider.reserve_planned(provider_step, asked, tag, heed) {
         return Err(take_back(scopes, Refused::at(provider, blocked), false, asked));
     }
@@ -231,7 +234,9 @@ fn take_back(
     if with_provider {
         refused.marks.provider = scopes.provider.give(asked);
     }
-    refused.marks.tenant = scopes.tenant.give(asked);
+    if !planted!("rollback_skips_the_last") {
+        refused.marks.tenant = scopes.tenant.give(asked);
+    }
     refused
 }
 
@@ -284,6 +289,9 @@ fn give_pooled(scopes: &Scopes<'_>, back: RequestUnits, units: NodeUnits) -> Mar
     let mut marks = Marks::NONE;
     marks.provider = scopes.provider.give(back);
     marks.tenant = scopes.tenant.give(back);
+    if planted!("refund_twice") {
+        marks.tenant = scopes.tenant.give(back);
+    }
     marks.add(Marks::at_node(scopes.node.give(units)));
     marks
 }

@@ -205,7 +205,10 @@ impl ClientWord {
     /// Broken accounting, if no dial was in progress.
     pub fn dial_failed(&self, now_ms: u64, initial_ms: u64, maximum_ms: u64) -> Paused {
         let limits = self.rooms.limits();
-        let after = |word| failed(word, now_ms, initial_ms, maximum_ms);
+        let after = |word| match planted!("second_dial_after_cancel") {
+            true => word & !DIALING,
+            false => failed(word, now_ms, initial_ms, maximum_ms),
+        };
         let Ok(replaced) = self.rooms.step(|word| {
             Ok::<u64, Infallible>(given::<ClientLayout>(after(word), CONNECTIONS.units(1), limits))
         });

@@ -210,6 +210,10 @@ impl NodeWord {
         take: NodeUnits,
         heed: Heed,
     ) -> Result<Given, Blocked> {
+        if planted!("waiting_given_first") {
+            self.give(give);
+            return self.reserve(take, heed).map(|()| Given::of(0));
+        }
         let limits = self.limits_for(give);
         let again = |word| moved(word, give, take, heed, limits);
         self.rooms.step_planned(planned, again).map(Given::of)
@@ -238,7 +242,8 @@ impl NodeWord {
     /// Broken accounting, if they were not taken.
     #[inline(always)]
     pub fn give(&self, units: NodeUnits) -> Given {
-        Given::of(self.rooms.give(units.0))
+        let word = self.rooms.give(units.0);
+        Given::of(if planted!("release_without_a_signal") { 0 } else { word })
     }
 
     /// Moves an operation on: takes `take` and gives `give` in one step. Heeds marks.

@@ -94,6 +94,7 @@ impl Less {
         let Less { field, from, units } = self;
         match field.of(word).checked_sub(units) {
             Some(_) => Ok(word - field.units(units)),
+            None if planted!("lower_below_use") => Ok(word & !field.mask()),
             // R1. Another lowering in flight may have made `from` too high; then its units count as used.
             None => {
                 Err(NotLowered::InUse { dimension: field.dimension(), used: from - field.of(word).min(from) })
@@ -134,6 +135,10 @@ impl<L: Layout> Rooms<L> {
         let mut word = self.load();
         loop {
             let replacement = next(word)?;
+            if planted!("check_then_add") {
+                self.word.store(replacement, order::PUBLISH);
+                return Ok(word);
+            }
             match self.word.compare_exchange_weak(word, replacement, order::STEP, order::LOST) {
                 Ok(replaced) => return Ok(replaced),
                 Err(found) => word = found,
@@ -172,6 +177,7 @@ impl<L: Layout> Rooms<L> {
     pub fn give(&self, units: u64) -> u64 {
         let limits = self.limits();
         let word = self.word.fetch_add(units, order::STEP);
+        let limits = if planted!("limit_after_the_step") { self.limits() } else { limits };
         if !fits::<L>(word, units, limits) {
             broken::accounting_in_drop("more was given back to a room word than was taken from it");
         }

@@ -379,7 +379,7 @@ impl Control {
         let mut at = 0;
         while at < self.plans.len() {
             // Nobody can clone a reference that only we have: with the guard held, one stays one.
-            if Arc::strong_count(&self.plans[at]) > 1 {
+            if Arc::strong_count(&self.plans[at]) > 1 && !planted!("plan_let_go_early") {
                 at += 1;
                 continue;
             }

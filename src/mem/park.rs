@@ -244,7 +244,8 @@ impl<T: Occupant> Lease<T> {
         let fresh = MaybeUninit::new(waker.clone());
         // SAFETY: P1 (the load saw PARKED and TAKING clear, and only this seat can change that).
         cell.with_mut(|place| unsafe { place.write(fresh) });
-        let park = |old: Bits| still_waiting(old).then_some(Bits(old.0 | parked(seat.cell())));
+        let seen = planted!("park_after_the_look");
+        let park = |old: Bits| (seen || still_waiting(old)).then_some(Bits(old.0 | parked(seat.cell())));
         match advance(word, park) {
             Ok(_) => Park::Parked,
             Err(bits) => {

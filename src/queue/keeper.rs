@@ -95,9 +95,15 @@ impl Keeper {
         }
         let watched = lease.watch.fetch_max(kept(until), order::STEP);
         if watched < kept(until) {
-            self.posted.set(usize::from(lease.index()));
+            let late = planted!("post_after_the_plan");
+            if !late {
+                self.posted.set(usize::from(lease.index()));
+            }
             if self.plan.fetch_min(until, order::STEP) > until {
                 self.wake.notify_one();
+            }
+            if late {
+                self.posted.set(usize::from(lease.index()));
             }
         }
         watched != GONE

@@ -129,6 +129,9 @@ impl Line {
                     guard.leave_dirty();
                     break false;
                 }
+                if planted!("wake_under_the_turn") {
+                    woken.wake_all();
+                }
                 match guard.leave() {
                     Ok(()) => break true,
                     Err(again) => guard = again,

@@ -242,6 +242,7 @@ impl State {
             }
             // The queue age is over for who has been granted: it keeps the grant.
             Step::Granted if cause != Cause::QueueAge => Some(self.caused(Step::Returned, cause)),
+            Step::Started if planted!("outcome_overwritten") => Some(self.caused(Step::Started, cause)),
             Step::Started if cause != Cause::QueueAge && self.cause() == Cause::None => {
                 Some(self.caused(Step::Started, cause))
             }

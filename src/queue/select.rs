@@ -340,7 +340,11 @@ impl Selection {
         match candidate.group {
             Group::Direct => self.last = DIRECT,
             Group::Pair { tenant, provider } => {
-                self.last = usize::from(tenant);
+                // Its next provider in the same rotation.
+                let again = planted!("rotor_counts_providers") && provider > self.served[usize::from(tenant)];
+                if !again {
+                    self.last = usize::from(tenant);
+                }
                 self.served[usize::from(tenant)] = provider;
             }
         }

@@ -203,6 +203,9 @@ impl<T: Resource> ClientCore<T> {
         now: u64,
     ) -> Result<bool, crate::foreign::Panic> {
         let rested = now.saturating_sub(kept.idle_since);
+        if planted!("expired_handed_out") {
+            return foreign(|| kept.resource.is_reusable());
+        }
         if rested >= self.registry().idle_age_nanos() || now >= self.ends_at(place) {
             return Ok(false);
         }

@@ -132,7 +132,8 @@ impl<T: Occupant> Shelf<T> {
             // M4: believed only if the tag has not moved.
             let next = index.wrapping_add(1).wrapping_add(slot.next.load(order::COUNT));
             // The tag is a number modulo its width, no count: it only has to differ.
-            let moved = count((head & !INDEX) | u64::from(next))?.wrapping_add(Self::TAG);
+            let tag = if planted!("list_without_tag") { 0 } else { Self::TAG };
+            let moved = count((head & !INDEX) | u64::from(next))?.wrapping_add(tag);
             match self.head.compare_exchange(head, moved, order::STEP, order::LOST) {
                 Ok(_) => return Some(index),
                 Err(seen) => head = seen,
@@ -167,7 +168,8 @@ impl<T: Occupant> Shelf<T> {
             slot.word.fetch_and(!ENDED, order::STEP);
         }
         let incarnation = slot.incarnation.load(order::COUNT);
-        slot.incarnation.store(incarnation + 1, order::COUNT);
+        let next = if planted!("same_incarnation") { incarnation } else { incarnation + 1 };
+        slot.incarnation.store(next, order::COUNT);
         self.push(index);
     }
 

@@ -326,6 +326,9 @@ impl<S: RingHold> FusedIterator for Drain<'_, S> {}
 
 impl<S: RingHold> Drop for Drain<'_, S> {
     fn drop(&mut self) {
+        if planted!("close_leaks_the_queue") {
+            self.next = self.end;
+        }
         let mut first = None;
         // Each item is out of its cell before its own destructor runs.
         for item in self.by_ref() {

@@ -292,3 +292,20 @@ async fn a_stop_after_the_start_is_uncertain_and_no_reason_to_try_again() {
     drop(session);
     node.assert_zero();
 }
+
+/// O3: a call that is stopped and then meets the retirement keeps the cause that came first.
+#[tokio::test]
+async fn the_first_cause_of_a_stop_stays() {
+    let node = Node::new();
+    let session = node.session_until(in_ms(1_000));
+    let call = node.call(&session);
+    call.stop_handle().stop();
+    node.io.retire();
+    assert_eq!(refused(call.checkpoint()), Kind::Stopped(StopCause::Caller));
+    let mut wait = Box::pin(call.wait_for(async {}));
+    let Poll::Ready(ended) = poll_once(wait.as_mut()) else { panic!("it was stopped") };
+    assert_eq!(refused(ended), Kind::Stopped(StopCause::Caller));
+    drop(wait);
+    drop((call, session));
+    node.assert_zero();
+}

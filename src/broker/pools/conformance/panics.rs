@@ -222,3 +222,36 @@ async fn panicking_wakers_lose_nothing() {
     assert_eq!(alive.load(SeqCst), 0);
     node.assert_clean_end().await;
 }
+
+/// L4: a waker that comes back in finds the turn free, so what it gives back is granted to the next before it returns.
+#[tokio::test]
+async fn a_waker_that_comes_back_in_has_its_release_served() {
+    let scene = Scene::new(PoolLimits { running_per_tenant: 1, ..PoolLimits::default() });
+    let [alpha, beta] = ["alpha", "beta"].map(|tenant| {
+        let session = scene.node.session(&scene.node.plan(tenant, &scene.orders));
+        (scene.node.call(&scene.client, &session), session)
+    });
+    let wait = |session| Box::pin(scene.node.pools.admit(&scene.client, session).expect("room").wait());
+    let (mut first, mut second) = (wait(&alpha.1), wait(&beta.1));
+    let woken = Arc::new(AtomicUsize::new(0));
+    let (count, held) = (woken.clone(), std::sync::Mutex::new(Some(beta.0)));
+    let seen = woken.clone();
+    let returns = waker_fn(move || {
+        let running = held.lock().expect("nobody panicked with it").take();
+        let before = seen.load(SeqCst);
+        drop(running);
+        assert_eq!(seen.load(SeqCst), before + 1, "the one behind was granted meanwhile");
+    });
+    let counts = waker_fn(move || {
+        count.fetch_add(1, SeqCst);
+    });
+    assert!(poll_with(first.as_mut(), &returns).is_pending());
+    assert!(poll_with(second.as_mut(), &counts).is_pending());
+    drop(alpha.0);
+    assert_eq!(woken.load(SeqCst), 1);
+    assert!(poll_once(first.as_mut()).is_ready() && poll_once(second.as_mut()).is_ready());
+    drop((first, second, alpha.1, beta.1));
+    let Scene { node, orders, client, session, alive: _ } = scene;
+    drop((orders, client, session));
+    node.assert_clean_end().await;
+}

@@ -306,3 +306,20 @@ async fn a_retirement_that_returned_is_over_in_every_race() {
         node.assert_clean_end().await;
     }
 }
+
+/// What was retained of a call that is over: as long as it lives, no shutdown is clean.
+#[tokio::test]
+async fn a_retained_result_keeps_a_shutdown_from_being_clean() {
+    let node = Node::new(PoolLimits::default());
+    let orders = node.install("orders", 1, 0);
+    let client = node.client::<Nothing>(&orders);
+    let session = node.session(&node.plan("alpha", &orders));
+    let call = node.call(&client, &session);
+    let result = call.io().buffer(512, 0).expect("room").retain().expect("room");
+    drop((call, session, client, orders));
+    let left = node.pools.shutdown(within(ms(30))).await;
+    assert_eq!((left.running_requests, left.pending_requests, left.connections), (1, 0, 0), "{left:?}");
+    assert!(!left.is_clean() && !left.is_idle());
+    drop(result);
+    node.assert_clean_end().await;
+}
