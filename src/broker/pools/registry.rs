@@ -344,11 +344,15 @@ impl Registry {
     }
 }
 
-/// What a panic carries is foreign as well. What panics when it is dropped for that is not dropped.
+/// What a panic carries is foreign as well, and so is what the panic carries that comes of dropping it, and so on. What still
+/// panics after some of them is not dropped.
 fn discard(payload: impl FnOnce()) {
-    if let Err(panic) = foreign(payload) {
-        std::mem::forget(panic);
+    let mut panic = foreign(payload).err();
+    for _ in 0..8 {
+        let Some(carried) = panic else { return };
+        panic = foreign(|| drop(carried)).err();
     }
+    std::mem::forget(panic);
 }
 
 /// A client's hold on its registry, and what the client is charged there. The last thing of a client to go.
