@@ -44,6 +44,10 @@ impl PoolAdmission {
     }
     /// Waits for the running units of node, tenant and provider together. The place in line is taken by the first poll.
     /// Cancel safe: dropping the future leaves the line. Allocates nothing.
+    ///
+    /// # Errors
+    /// It waited longer than `pools.queue_age`, or its deadline passed; the epoch was replaced or retired; the session was
+    /// stopped; the registry is retired. Nothing was sent.
     pub fn wait(self) -> PoolWait {
         PoolWait { inner: self.inner.wait() }
     }

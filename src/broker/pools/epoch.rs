@@ -95,7 +95,8 @@ impl ProviderSetup {
         self.digest = digest.into();
         self
     }
-    /// Private bytes for the adapter: copied into storage that is zeroed on drop. The caller's copy is its own to wipe.
+    /// Private bytes for the adapter: copied into storage that is zeroed on drop. The caller's copy is its own to wipe. How
+    /// many there may be, `pools.configuration_bytes`, is checked at the installation.
     pub fn credentials(mut self, bytes: impl AsRef<[u8]>) -> Self {
         self.credentials = Credentials::new(bytes.as_ref());
         self
