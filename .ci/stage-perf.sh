@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Instructions per hot operation, against the figures in perf/baseline. The runner must have the library's exact version.
+# Instructions per hot operation, against the figures in perf/figures.txt. The runner must have the library's exact version.
 set -euo pipefail
 # shellcheck source=.ci/common.sh
 . .ci/common.sh
