@@ -93,11 +93,11 @@ impl Bound {
         Some(match *self {
             Times(factor, name) => {
                 let ratio = first.best() / group.subject(name)?.best();
-                Verdict { met: ratio <= factor, text: format!("{ratio:.2} of {factor} x {name}") }
+                Verdict { met: ratio <= factor, text: format!("{ratio:.2} x {name}, asked {factor}") }
             }
             Steps(steps) => {
                 let found = first.best() / step;
-                Verdict { met: found <= steps, text: format!("{found:.1} of {steps} R") }
+                Verdict { met: found <= steps, text: format!("{found:.1} R, asked {steps}") }
             }
             Scale(least) => {
                 let found = first.scale();
@@ -111,7 +111,10 @@ impl Bound {
                 if found.is_nan() || peer.is_nan() {
                     return None;
                 }
-                Verdict { met: found <= peer, text: format!("{found:.0} ns of {peer:.0} ns of {name}") }
+                Verdict {
+                    met: found <= peer,
+                    text: format!("{found:.0} ns, asked the {peer:.0} ns of {name}"),
+                }
             }
             Share(share, name) => {
                 let found = group.subject(name)?.best() / (first.best() - ours.next()?.best());
