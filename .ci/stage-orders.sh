@@ -6,13 +6,14 @@ set -uo pipefail
 . .ci/common.sh
 
 # Lines `weaken NAME to ORDER: FILE::MODEL fails` beside the orders, without their backticks.
+# shellcheck disable=SC2016 # the backticks are in the text
 beside=$(sed -nE 's/^ *\/\/\/ \* weaken `([a-z_]+)` to `([A-Za-z]+)`.*: `([a-z_]+)::([a-z_]+)` fails$/\1 \2 \3 \4/p' src/sync.rs)
 can_be=$(grep -oE 'weaken = "[a-z_]+"\)' src/sync.rs | cut -d'"' -f2 | sort -u)
-[ -n "$can_be" ] && [ "$can_be" = "$(cut -d' ' -f1 <<<"$beside" | sort)" ] || {
+if [ -z "$can_be" ] || [ "$can_be" != "$(cut -d' ' -f1 <<<"$beside" | sort)" ]; then
     echo 'orders that can be weakened, and orders with a model beside them, differ:'
     diff <(echo "$can_be") <(cut -d' ' -f1 <<<"$beside" | sort)
     exit 1
-}
+fi
 
 mkdir -p "$target/orders"
 # FLAGS FILE MODEL FIGURES LOG
