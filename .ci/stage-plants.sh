@@ -18,7 +18,7 @@ rollback_skips_the_last   account_scopes  two_reservations_over_three_words
 list_without_tag          arena           free_list_aba
 park_after_the_look       park            park_vs_change
 release_without_a_signal  line            enqueue_meets_release
-swallowed_grant           line            cancel_meets_grant_and_the_next_one_gets_it
+swallowed_grant           lib             a_grant_that_is_not_started_goes_back_at_its_deadline
 post_after_the_plan       keeper          posting_meets_a_round
 place_posted_by_the_end   jobs            submission_meets_the_end_and_the_owner
 refund_twice              lib             s07_each_state_gives_back_exactly_what_it_charged

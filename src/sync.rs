@@ -33,7 +33,7 @@ pub mod order {
     ///
     /// * weaken `step` to `Relaxed`: `turn::post_vs_leave` fails
     /// * weaken `step_gives` to `Acquire`, so that nothing is given: `park::park_vs_change` fails
-    /// * weaken `step_takes` to `Release`, so that nothing is taken: `account_words::charge_vs_give` fails
+    /// * weaken `step_takes` to `Release`, so that nothing is taken: `turn::post_vs_leave` fails
     pub const STEP: Ordering = match () {
         () if cfg!(weaken = "step_gives") => Acquire,
         () if cfg!(weaken = "step_takes") => Release,

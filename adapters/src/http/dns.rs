@@ -231,6 +231,21 @@ async fn over_tcp(server: SocketAddr, question: &Question) -> Reply {
     }
 }
 
+/// Reads what is to be an answer to a question for `example.org`, whose identifier is taken from it.
+#[cfg(fuzzing)]
+pub(crate) fn read(bytes: &[u8]) {
+    for kind in [RecordType::A, RecordType::AAAA] {
+        let Some(mut question) = Question::new("example.org", kind) else { return };
+        if let Some(id) = bytes.first_chunk() {
+            question.id = u16::from_be_bytes(*id);
+        }
+        if let Reply::Answer(answer) = question.reply(bytes) {
+            assert!(answer.addresses.len() <= MAXIMUM_RECORDS);
+            assert!(answer.addresses.iter().all(|address| address.is_ipv4() == (kind == RecordType::A)));
+        }
+    }
+}
+
 #[cfg(test)]
 #[path = "dns_tests.rs"]
 mod tests;

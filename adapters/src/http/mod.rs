@@ -34,6 +34,9 @@ mod dns;
 mod download;
 mod error;
 mod exchange;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 mod headers;
 mod origin;
 mod provider;
