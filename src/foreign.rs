@@ -6,8 +6,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::task::Waker;
 
 /// A caught panic of foreign code. It is carried on by [`Panic::resume`]; dropping it loses it.
+///
+/// What a panic carries is foreign too, so it is destroyed through here as well: a payload that panics when it is dropped
+/// interrupts nobody's steps.
 #[must_use = "a caught panic is carried on once our own steps are done"]
-pub struct Panic(Box<dyn Any + Send>);
+pub struct Panic(Option<Box<dyn Any + Send>>);
 
 impl Panic {
     /// Carries the panic on, unless the thread is panicking already.
@@ -15,16 +18,31 @@ impl Panic {
     /// # Panics
     ///
     /// With the payload that was caught.
-    pub fn resume(self) {
-        if !std::thread::panicking() {
-            resume_unwind(self.0);
+    pub fn resume(mut self) {
+        if !std::thread::panicking()
+            && let Some(payload) = self.0.take()
+        {
+            resume_unwind(payload);
         }
     }
 
     /// The payload, for a report.
     #[must_use]
-    pub fn into_payload(self) -> Box<dyn Any + Send> {
-        self.0
+    pub fn into_payload(mut self) -> Box<dyn Any + Send> {
+        // It is there: nobody takes it but this, `resume` and the drop, and each of them is the last.
+        self.0.take().unwrap_or_else(|| Box::new(()))
+    }
+}
+
+impl Drop for Panic {
+    fn drop(&mut self) {
+        let mut carried = self.0.take();
+        for _ in 0..8 {
+            let Some(payload) = carried else { return };
+            carried = catch_unwind(AssertUnwindSafe(|| drop(payload))).err();
+        }
+        // What still panics after so many of them is not dropped: there may be no end to it.
+        std::mem::forget(carried);
     }
 }
 
@@ -40,7 +58,7 @@ impl std::fmt::Debug for Panic {
 ///
 /// The panic of `f`, to be resumed by the caller when its own steps are done.
 pub fn foreign<R>(f: impl FnOnce() -> R) -> Result<R, Panic> {
-    catch_unwind(AssertUnwindSafe(f)).map_err(Panic)
+    catch_unwind(AssertUnwindSafe(f)).map_err(|payload| Panic(Some(payload)))
 }
 
 /// The first of several panics of foreign code, kept until our own steps are done.
@@ -224,6 +242,62 @@ mod tests {
         assert_eq!(panic.into_payload().downcast_ref::<&str>(), Some(&"told to panic"));
         assert_eq!((bad.woken(), good.woken()), (2, 2));
         assert!(batch.is_empty());
+    }
+
+    /// Panics when it is dropped, with one of its kind, and so on.
+    struct Bomb;
+
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            std::panic::panic_any(Bomb);
+        }
+    }
+
+    /// A waker that panics with one.
+    struct Explodes;
+
+    impl Wake for Explodes {
+        fn wake(self: Arc<Self>) {
+            std::panic::panic_any(Bomb);
+        }
+    }
+
+    #[test]
+    fn a_payload_that_panics_interrupts_nobody() {
+        let counter = Counter::new(false);
+        let mut batch = WakeBatch::<4>::new();
+        for waker in [Arc::new(Explodes).into(), Arc::new(Explodes).into(), counter.clone().into()] {
+            batch.push(waker);
+        }
+        // Of two bombs one is carried on, to be lost by whoever caught it.
+        drop(foreign(|| batch.wake_all()).expect_err("the first panic is carried on"));
+        assert_eq!(counter.woken(), 1, "the second panic is lost, not the wake behind it");
+        let (mut panics, mut done) = (Panics::none(), 0);
+        for _ in 0..3 {
+            panics.run(|| std::panic::panic_any(Bomb));
+            done += 1;
+        }
+        let mut more = Panics::none();
+        more.run(|| std::panic::panic_any(Bomb));
+        panics.add(more);
+        assert!(panics.any() && done == 3);
+        drop(panics);
+        // A thread that panics already carries nothing on, and must not panic anew.
+        let outer = foreign(|| {
+            struct Loses(Option<Panic>);
+            impl Drop for Loses {
+                fn drop(&mut self) {
+                    if let Some(panic) = self.0.take() {
+                        panic.resume();
+                    }
+                }
+            }
+            let _loses = Loses(foreign(|| std::panic::panic_any(Bomb)).err());
+            panic!("the first panic");
+        });
+        let text =
+            outer.map_err(|panic| panic.into_payload().downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        assert_eq!(text, Err(Some("the first panic".to_owned())));
     }
 
     #[test]

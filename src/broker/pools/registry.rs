@@ -8,7 +8,7 @@ use crate::broker::error::{Error, Invalid, What, Which};
 use crate::broker::ground::{Ground, GroundAnchor};
 use crate::broker::io::IoRuntime;
 use crate::broker::limits::PoolLimits;
-use crate::foreign::{Panic, Panics, foreign};
+use crate::foreign::{Panic, Panics};
 use crate::queue::inventory::Inventory;
 use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use crate::sync::order;
@@ -207,13 +207,12 @@ impl Registry {
     pub(super) fn contain(&self, panics: Panics) {
         if panics.any() {
             self.events.contained();
-            discard(|| drop(panics));
         }
     }
     /// The same for one.
     pub(super) fn contain_one(&self, panic: Panic) {
         self.events.contained();
-        discard(|| drop(panic));
+        drop(panic);
     }
     /// Whether the instant has passed, by the exact clock: jobs are no fast path.
     pub(super) fn has_passed(&self, deadline: Deadline) -> bool {
@@ -342,17 +341,6 @@ impl Registry {
             retired: self.is_retired(),
         }
     }
-}
-
-/// What a panic carries is foreign as well, and so is what the panic carries that comes of dropping it, and so on. What still
-/// panics after some of them is not dropped.
-fn discard(payload: impl FnOnce()) {
-    let mut panic = foreign(payload).err();
-    for _ in 0..8 {
-        let Some(carried) = panic else { return };
-        panic = foreign(|| drop(carried)).err();
-    }
-    std::mem::forget(panic);
 }
 
 /// A client's hold on its registry, and what the client is charged there. The last thing of a client to go.
