@@ -17,6 +17,7 @@ use crate::foreign::Panics;
 use crate::sync::order;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Why limits were not lowered. Nothing was changed. It holds numbers and names of limits only.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,11 +138,15 @@ struct Asked {
 
 impl Asked {
     /// A time that is less than a millisecond above the present one, and so equal to it in the unit of limits, is the
-    /// present one.
+    /// present one. One that is fixed is the present one on either side of it: what was not changed is not told as changed.
     fn new(now: PoolLimits, next: PoolLimits) -> Asked {
+        let fixed = |now, next| if millis(now) == millis(next) { now } else { next };
         let next = PoolLimits {
             queue_age: same_or(now.queue_age, next.queue_age),
             idle_age: same_or(now.idle_age, next.idle_age),
+            maximum_lifetime: fixed(now.maximum_lifetime, next.maximum_lifetime),
+            initial_backoff: fixed(now.initial_backoff, next.initial_backoff),
+            maximum_backoff: fixed(now.maximum_backoff, next.maximum_backoff),
             ..next
         };
         Asked { now, next }
@@ -237,9 +242,13 @@ impl Asked {
     }
 }
 
+/// A time in the unit of limits.
+fn millis(time: Duration) -> u128 {
+    time.as_nanos().div_ceil(1_000_000)
+}
+
 /// The smaller one, if the unit of limits does not tell them apart.
-fn same_or(now: std::time::Duration, next: std::time::Duration) -> std::time::Duration {
-    let millis = |time: std::time::Duration| time.as_nanos().div_ceil(1_000_000);
+fn same_or(now: Duration, next: Duration) -> Duration {
     if millis(now) == millis(next) { now.min(next) } else { next }
 }
 

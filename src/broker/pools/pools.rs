@@ -136,7 +136,10 @@ impl ProviderPools {
         expected: Epoch,
         origins: u16,
     ) -> Result<(InstalledProvider, Vec<ProviderClient<T>>), Error> {
-        self.owner.registry.install_with_clients(setup, expected, origins)
+        let registry = &self.owner.registry;
+        registry
+            .install_with_clients(setup, expected, origins)
+            .map_err(|error| registry.ground().refuse(error))
     }
 
     /// Takes a provider out of service: nothing is admitted or started on it any more; what was accepted finishes.

@@ -51,14 +51,16 @@ impl Registry {
         }
         let (ground, bytes) = (self.ground(), bytes as u64);
         ground.jobs.reserve(kind).map_err(|blocked| match blocked {
-            Blocked::Full(dimension) | Blocked::Promised(dimension) => Error::full(dimension, Scope::Node),
+            Blocked::Full(dimension) | Blocked::Promised(dimension) => {
+                ground.refuse(Error::full(dimension, Scope::Node))
+            }
             Blocked::Closed | Blocked::Stale => Error::retired(What::Pools),
         })?;
         if let Err(full) = ground.pool_metadata.charge(bytes) {
             ground.jobs.give(kind);
             // A shutdown may have seen the unit.
             self.ended();
-            return Err(full.into());
+            return Err(ground.refuse(full.into()));
         }
         Ok(Reserved { registry: self.clone(), kind, bytes, place: self.jobs.take() })
     }
