@@ -1,20 +1,40 @@
 //! Broken accounting: a word left its range, or a step was taken from a state in which it cannot happen.
 //!
 //! That is a bug of this library, never of its user. It is not saturated, wrapped or repaired. The first one sets a flag
-//! for the whole process, which the ground reads: admission closes for good and no later snapshot is clean. Then it
-//! panics, unless the thread is panicking already.
+//! for the whole process: from then on no session is opened and nothing is admitted, installed or submitted as a job, on
+//! any node of the process, and no snapshot is clean. Control tasks are told: each retires its registry, which wakes
+//! everybody who waits. Then it panics, unless the thread is panicking already.
 
 use std::sync::atomic::AtomicBool;
+
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 use crate::sync::order;
 
 /// Set once, never cleared. A plain flag of `std`: it outlives every model, and nobody meets at it.
 static BROKEN: AtomicBool = AtomicBool::new(false);
 
+/// Tells control tasks. Only they listen, and their wakers are their runtime's.
+static TOLD: Notify = Notify::const_new();
+
 /// Whether any accounting of this process was ever found broken.
 #[must_use]
 pub fn is_broken() -> bool {
     BROKEN.load(order::OBSERVE)
+}
+
+/// Resolves when accounting is found broken. Made before a look at [`is_broken`], it misses nothing.
+pub fn told() -> Notified<'static> {
+    TOLD.notified()
+}
+
+fn close() {
+    BROKEN.store(true, order::PUBLISH);
+    // The caller may be in the middle of a step, so nothing may panic here.
+    if let Err(panic) = crate::foreign::foreign(|| TOLD.notify_waiters()) {
+        drop(panic);
+    }
 }
 
 /// Closes admission for good and panics. `what` names the invariant.
@@ -25,7 +45,7 @@ pub fn is_broken() -> bool {
 #[cold]
 #[inline(never)]
 pub fn accounting(what: &'static str) -> ! {
-    BROKEN.store(true, order::PUBLISH);
+    close();
     panic!("broken accounting: {what}");
 }
 
@@ -38,7 +58,7 @@ pub fn accounting(what: &'static str) -> ! {
 #[cold]
 #[inline(never)]
 pub fn accounting_in_drop(what: &'static str) {
-    BROKEN.store(true, order::PUBLISH);
+    close();
     if !std::thread::panicking() {
         panic!("broken accounting: {what}");
     }

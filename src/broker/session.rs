@@ -12,7 +12,7 @@ use crate::account::dimension::Dimension;
 use crate::account::scope::Scope;
 use crate::broker::call::{self, ProviderCall};
 use crate::broker::capability::Operation;
-use crate::broker::error::{Denied, Error, Invalid, StopCause, Which};
+use crate::broker::error::{Denied, Error, Invalid, StopCause, What, Which};
 use crate::broker::ground::{GroundAnchor, SessionLease};
 use crate::broker::ledger::{Budget, Cost, UNLIMITED};
 use crate::broker::observer::CapabilitySessionObserver;
@@ -105,6 +105,9 @@ pub(crate) fn open_lease(
     let ground = anchor.shared();
     if !plan.core.is_of(broker) {
         return Err(Error::denied(Denied::ForeignPlan));
+    }
+    if crate::broken::is_broken() {
+        return Err(Error::retired(What::Broker));
     }
     plan.core.admits()?;
     let clock = &ground.floor.clock;

@@ -6,7 +6,7 @@ use crate::account::charge::Request;
 use crate::broker::call::ProviderCall;
 use crate::broker::capability::Operation;
 use crate::broker::dispatch::{Accepted, authorize, valid};
-use crate::broker::error::{Denied, Error};
+use crate::broker::error::{Denied, Error, What};
 use crate::broker::ground::{Ground, OperationLease, SessionLease};
 use crate::broker::io::buffer::{self, IoBuffer};
 use crate::broker::io::call::IoCall;
@@ -126,6 +126,9 @@ pub(crate) fn admit(
     until: Option<Deadline>,
     wait: Option<QueueAge>,
 ) -> Result<Front, Error> {
+    if crate::broken::is_broken() {
+        return Err(Error::retired(What::Broker));
+    }
     let floor = &session.shared().floor;
     let own = session.deadline.load(order::COUNT);
     if own == u64::MAX {

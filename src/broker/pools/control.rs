@@ -8,6 +8,7 @@
 //! | idle connections | the instant at which the first of them will have rested long enough | once per instant |
 //! | replaced epochs | a replacement, the end of a connection of theirs | at once, then at growing intervals while something keeps them |
 //! | jobs that have ended | their end | once per job: it is joined, and its place is free |
+//! | broken accounting | its finder | once: the registry is retired |
 //! | blocks of a burst | the first admission since it last looked | every second while there is something to give back, at growing intervals while calls live |
 use super::registry::Registry;
 use crate::foreign::Panics;
@@ -178,12 +179,17 @@ async fn serve(registry: &Arc<Registry>) {
     let mut sweep = Rhythm::new(SWEEP_AFTER, Duration::MAX);
     let mut blocks = Rhythm::new(PURGE_AFTER, PURGE_MOST);
     loop {
+        let broken = crate::broken::told();
+        if crate::broken::is_broken() {
+            // Whoever waits learns of it.
+            registry.retire();
+        }
         if events.retired.load(order::OBSERVE) {
             return;
         }
         let next = events.next.load(order::OBSERVE);
         let until = next.min(keeper.planned()).min(sweep.at).min(blocks.at);
-        sleep(&clock, until, [events.wake.notified(), keeper.called()]).await;
+        sleep(&clock, until, [events.wake.notified(), keeper.called(), broken]).await;
         #[cfg(test)]
         events.looks.fetch_add(1, order::COUNT);
         registry.join_ended().await;
@@ -225,10 +231,12 @@ async fn serve(registry: &Arc<Registry>) {
 }
 
 /// Until the instant has come or somebody calls; one is as good a reason to look as the other.
-async fn sleep(clock: &Clock, until: u64, [first, second]: [Notified<'_>; 2]) {
-    let (mut first, mut second) = (pin!(first), pin!(second));
+async fn sleep(clock: &Clock, until: u64, [first, second, third]: [Notified<'_>; 3]) {
+    let (mut first, mut second, mut third) = (pin!(first), pin!(second), pin!(third));
     let called = poll_fn(|cx| {
-        let ready = first.as_mut().poll(cx).is_ready() | second.as_mut().poll(cx).is_ready();
+        let ready = first.as_mut().poll(cx).is_ready()
+            | second.as_mut().poll(cx).is_ready()
+            | third.as_mut().poll(cx).is_ready();
         if ready { Poll::Ready(()) } else { Poll::Pending }
     });
     if until == NEVER {

@@ -45,7 +45,7 @@ impl Registry {
         let _in_vain;
         let (installed, made, replaced) = {
             let mut books = self.books();
-            self.check_open()?;
+            self.check_control()?;
             let table = self.installed.load_full();
             let old = table.get(&setup.name).cloned();
             let found = old.as_ref().map_or(Epoch::NONE, InstalledProvider::epoch);
@@ -171,7 +171,7 @@ impl Registry {
     ) -> Result<ProviderClient<T>, Error> {
         let core = &provider.core;
         let mut books = self.books();
-        self.check_open()?;
+        self.check_control()?;
         if !core.is_current() {
             return Err(Error::retired(What::Epoch));
         }

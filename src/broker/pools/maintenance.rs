@@ -181,7 +181,7 @@ impl ProviderPools {
         if !Arc::ptr_eq(registry, client.core.registry()) {
             return Err(Error::denied(Denied::ForeignClient));
         }
-        registry.check_open()?;
+        registry.check_control()?;
         let epoch = client.core.epoch.clone();
         if !epoch.is_current() {
             return Err(Error::retired(What::Epoch));

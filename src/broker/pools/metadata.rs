@@ -41,7 +41,7 @@ impl ProviderPools {
         if bytes > PROTOCOL_METADATA_MAX {
             return Err(registry.ground().refuse(Error::too_large(Dimension::PoolsMetadataBytes)));
         }
-        registry.check_open()?;
+        registry.check_control()?;
         let charge = Charge::new(&registry.anchor, bytes).map_err(|full| registry.ground().refuse(full))?;
         Ok(ProviderMetadata { charge })
     }

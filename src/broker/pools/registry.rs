@@ -165,6 +165,13 @@ impl Registry {
             _ => Err(Error::retired(What::Pools)),
         }
     }
+    /// The same for what is made on the control path. Requests are refused for broken accounting where all of them pass.
+    pub(super) fn check_control(&self) -> Result<(), Error> {
+        if crate::broken::is_broken() {
+            return Err(Error::retired(What::Broker));
+        }
+        self.check_open()
+    }
     pub(super) fn books(&self) -> MutexGuard<'_, Books> {
         self.books.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }

@@ -13,6 +13,7 @@ mod epochs;
 mod fairness;
 mod figures;
 mod followup;
+mod hostile;
 mod idle;
 mod ingress;
 mod interrupted;
