@@ -19,7 +19,7 @@ use crate::queue::floor::{Floor, TENANTS};
 use crate::queue::operation::Operation;
 use crate::sync::{Line, Table};
 use crate::time::Clock;
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, OnceLock, Weak};
 
 /// A counted hold on a session.
 pub(crate) type SessionLease = Lease<SessionSlot>;
@@ -56,10 +56,18 @@ pub(crate) struct Ground {
     pub(crate) io: OnceLock<IoGround>,
     /// Set once, by the one registry of this broker; a second is refused for ever.
     pub(crate) pools: OnceLock<PoolLimits>,
+    /// Set with `pools`.
+    pub(crate) seats: OnceLock<Weak<dyn Seats>>,
     /// How many plans, tenants and providers there are, for snapshots, which take no lock.
     pub(crate) counts: Counts,
     /// The control path's own state: names, plans, registrations. Never taken on the hot path.
     pub(crate) control: Mutex<Control>,
+}
+
+/// Who knows the lines in which operations wait for connections.
+pub(crate) trait Seats: std::fmt::Debug + Send + Sync {
+    /// Takes an operation out of its seat whose wait was leaked: neither polled nor dropped before its call ended.
+    fn vacate(&self, lease: &OperationLease);
 }
 
 /// What the I/O runtime adds.
@@ -93,6 +101,7 @@ impl Ground {
                 limits,
                 io: OnceLock::new(),
                 pools: OnceLock::new(),
+                seats: OnceLock::new(),
                 counts: Counts::default(),
                 control: Mutex::new(Control::new()),
             },

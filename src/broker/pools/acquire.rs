@@ -3,9 +3,11 @@ use super::admission::PoolCall;
 use super::client::{ClientCore, ProviderClient, Resource};
 use super::connection::{ConnectionReservation, PooledConnection, destroy};
 use super::holder::{Claim, Holder};
+use super::registry::Registry;
 use crate::account::client::Dial;
 use crate::account::scope::Heed;
 use crate::broker::error::Error;
+use crate::broker::ground::{OperationLease, Seats};
 use crate::broker::io::{check_operation, stop_seen};
 use crate::foreign::Panics;
 use crate::queue::acquire::{self, Answer};
@@ -142,6 +144,21 @@ fn straight<T: Resource>(client: &ProviderClient<T>, call: &PoolCall) -> Option<
         Ok(()) => Some(client.dial(Holder::Operation(claim)).map(Acquired::Dial)),
         Err(Dial::Busy | Dial::Full | Dial::Marked) => None,
         Err(dial) => Some(Err(core.refused(dial, now_ms))),
+    }
+}
+
+impl Seats for Registry {
+    fn vacate(&self, lease: &OperationLease) {
+        let number = lease.client.load(order::COUNT);
+        let client = {
+            let books = self.books();
+            let mut clients = books.clients.iter().map(|listed| &listed.client);
+            clients.find(|client| client.counted().identity == number).cloned()
+        };
+        // A retired registry lists none. What was handed over then stays charged, and the report says so.
+        if let Some(client) = client {
+            self.contain(client.vacate(lease));
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use crate::broker::error::Error;
 use crate::broker::ground::{Ground, OperationLease};
 use crate::broker::io::{IoAdmission, IoBuffer, IoCall, IoMemory, IoReady, IoStopHandle, Wait};
 use crate::broker::ledger::Cost;
+use crate::queue::operation::State;
 use crate::sync::order;
 use crate::time::Deadline;
 use pin_project_lite::pin_project;
@@ -115,6 +116,23 @@ impl PoolReady {
 #[derive(Debug)]
 pub struct PoolCall {
     io: IoCall,
+}
+
+impl Drop for PoolCall {
+    #[inline]
+    fn drop(&mut self) {
+        // A wait for a connection borrows the call, so it left its seat before, unless it was leaked.
+        if State(self.lease().word().load()).is_seated() {
+            vacate(self.lease());
+        }
+    }
+}
+
+#[cold]
+fn vacate(lease: &OperationLease) {
+    if let Some(seats) = lease.shared().seats.get().and_then(std::sync::Weak::upgrade) {
+        seats.vacate(lease);
+    }
 }
 
 impl PoolCall {

@@ -11,7 +11,7 @@ use crate::account::jobs::Job;
 use crate::account::scope::{Heed, Scope};
 use crate::account::shares::Share;
 use crate::broker::error::{Denied, Error, What};
-use crate::broker::ground::{Ground, SessionLease};
+use crate::broker::ground::{Ground, OperationLease, SessionLease};
 use crate::broker::io::check_operation_at;
 use crate::foreign::{Panics, foreign};
 use crate::mem::cells::{Cell, Cells};
@@ -52,6 +52,8 @@ pub(super) trait AnyClient: Send + Sync {
     fn word(&self) -> &ClientWord;
     /// Answers whoever waits for a connection and can have one now. Runs foreign code.
     fn look_again(&self) -> Panics;
+    /// Takes an operation out of this client's line whose wait was leaked. Runs foreign code.
+    fn vacate(&self, lease: &OperationLease) -> Panics;
     fn connections(&self) -> u32;
     fn idle(&self) -> usize;
     fn is_retired(&self) -> bool;
@@ -340,6 +342,11 @@ impl<T: Resource> AnyClient for ClientCore<T> {
         if self.word.is_marked() {
             panics.run(|| acquire::serve(self));
         }
+        panics
+    }
+    fn vacate(&self, lease: &OperationLease) -> Panics {
+        let mut panics = Panics::none();
+        panics.run(|| acquire::leave(self, lease));
         panics
     }
     fn connections(&self) -> u32 {

@@ -19,7 +19,7 @@ use crate::broker::plan::PlanCore;
 use crate::broker::session::CapabilitySession;
 use crate::sync::order;
 use crate::time::Deadline;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use tokio::runtime::Handle;
 
 /// One registry of provider pools. Clones are handles to the same one (control path); dropping the last retires it.
@@ -73,6 +73,10 @@ impl ProviderPools {
         ground.pool_metadata.raise(limits.metadata_bytes - limits.prepaid(POOL_COSTS));
         ground.control().open_requests(ground, RequestLimits::of(&limits));
         let registry = Arc::new(Registry::new(anchor, io.clone(), handle, limits));
+        let seats: Weak<Registry> = Arc::downgrade(&registry);
+        if registry.ground().seats.set(seats).is_err() {
+            crate::broken::accounting("a broker has the seats of two registries");
+        }
         control::spawn(registry.clone());
         Ok(ProviderPools { owner: Arc::new(Owner { registry }) })
     }

@@ -136,3 +136,47 @@ async fn times_of_the_startup_stay_as_they_are_told() {
     );
     node.assert_clean_end().await;
 }
+
+/// A wait for a connection that is leaked, in line and after it was answered, takes nothing with it when its call ends.
+#[tokio::test]
+async fn a_leaked_wait_for_a_connection_takes_nothing_with_it() {
+    for answered in [false, true] {
+        for parks in [false, true] {
+            let scene =
+                Scene::new(PoolLimits { connections_per_client: 1, initial_backoff: ms(1), ..one_worker() });
+            let held = scene.dialled();
+            let call = scene.call();
+            {
+                let mut wait = Box::pin(scene.client.acquire(&call));
+                assert!(poll_once(wait.as_mut()).is_pending());
+                std::mem::forget(wait);
+            }
+            let end = |held: PooledConnection<Socket>| match parks {
+                true => held.park(Exchange::complete()).expect("room"),
+                false => drop(held),
+            };
+            if answered {
+                end(held);
+                drop(call);
+            } else {
+                drop(call);
+                end(held);
+            }
+            let what = format!("answered {answered}, parks {parks}");
+            let counts = scene.counts();
+            assert!(counts.is_idle(), "{what}: {counts:?}");
+            // The one connection there can be is had by the next.
+            let next = scene.call();
+            let got = tokio::time::timeout(ms(1_000), scene.client.acquire(&next)).await.expect(&what);
+            match (got.expect(&what), parks) {
+                (Acquired::Idle(connection), true) => drop(connection),
+                (Acquired::Dial(dial), false) => {
+                    drop(dial.connected(Socket::new(&scene.alive)).expect("in time"))
+                }
+                (got, _) => panic!("{what}: {got:?}"),
+            }
+            drop(next);
+            scene.end().await;
+        }
+    }
+}
