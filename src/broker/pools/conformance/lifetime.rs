@@ -77,7 +77,8 @@ async fn one_in_use_ends_when_it_is_parked() {
 /// that is young enough is given.
 #[tokio::test]
 async fn one_that_is_too_old_is_not_handed_out() {
-    let node = Node::new(living(ms(80)));
+    // Wide apart: a busy machine takes a core away for tens of milliseconds, and a sanitizer slows every step.
+    let node = Node::new(living(ms(2_000)));
     let orders = node.install("orders", 1, 0);
     let client = node.client::<Socket>(&orders);
     let session = node.session(&node.plan("alpha", &orders));
@@ -88,13 +89,13 @@ async fn one_that_is_too_old_is_not_handed_out() {
     };
     let first = dial(&one);
     first.park(Exchange::complete()).expect("young");
-    std::thread::sleep(ms(60));
+    std::thread::sleep(ms(1_400));
     let held = client.checkout(&one).expect("allowed").expect("young enough");
     let second = dial(&two);
     held.park(Exchange::complete()).expect("young enough");
     second.park(Exchange::complete()).expect("young");
     assert_eq!(alive.load(SeqCst), 2);
-    std::thread::sleep(ms(30));
+    std::thread::sleep(ms(700));
     let given = client.checkout(&three).expect("allowed").expect("the second is young");
     assert_eq!((alive.load(SeqCst), node.counts().connections), (1, 1), "the first was destroyed on the way");
     drop(given);
@@ -105,7 +106,7 @@ async fn one_that_is_too_old_is_not_handed_out() {
 /// One that was handed over in the line and has become too old meanwhile is destroyed, and the waiter gets the turn to dial.
 #[tokio::test]
 async fn one_that_became_too_old_in_the_line_is_not_taken() {
-    let node = Node::new(PoolLimits { connections_per_client: 1, ..living(ms(60)) });
+    let node = Node::new(PoolLimits { connections_per_client: 1, ..living(ms(400)) });
     let orders = node.install("orders", 1, 0);
     let client = node.client::<Socket>(&orders);
     let session = node.session(&node.plan("alpha", &orders));
@@ -115,7 +116,7 @@ async fn one_that_became_too_old_in_the_line_is_not_taken() {
     let mut wait = Box::pin(client.acquire(&call));
     assert!(super::poll::poll_once(wait.as_mut()).is_pending());
     used.park(Exchange::complete()).expect("young");
-    std::thread::sleep(ms(80));
+    std::thread::sleep(ms(420));
     let Poll::Ready(Ok(Acquired::Dial(reservation))) = super::poll::poll_once(wait.as_mut()) else {
         panic!("the turn to dial was expected")
     };
