@@ -74,7 +74,8 @@ pub struct Refusal {
 /// Whether anything reached the provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Nothing did.
+    /// Nothing did. Of a refusal by a running call for want of room, or for a connection or a job that it asked for: nothing
+    /// of what was to follow; what it sent before stays sent.
     NotSent,
     /// It did.
     Sent,

@@ -76,16 +76,24 @@ fn leave(lease: OperationLease) {
     lease.shared().floor.settle(&lease, done);
 }
 
-/// Whether an operation may go on: not stopped, its session neither, the deadline not passed.
+/// Whether an operation may go on: not stopped, its session neither, the deadline not passed. What a started call is
+/// refused for that is uncertain: a stop undoes nothing that was sent before.
 ///
 /// Reads the coarse clock: at most one tick late, never early. Allocates nothing.
 #[inline]
 pub(crate) fn check(lease: &OperationLease) -> Result<(), Error> {
+    check_at(lease).map(drop).map_err(|error| if has_started(lease) { error.after_start() } else { error })
+}
+
+/// The same for the doors to connections and jobs. Nothing leaves without one of them, so of the exchange for which one is
+/// refused nothing was sent, whatever the call did before.
+#[inline]
+pub(crate) fn check_unsent(lease: &OperationLease) -> Result<(), Error> {
     check_at(lease).map(drop)
 }
 
-/// The same, and gives the time that it looked at, in nanoseconds of the node's clock: whoever needs it afterwards reads the
-/// clock once for both.
+/// As [`check_unsent`], and gives the time that it looked at, in nanoseconds of the node's clock: whoever needs it afterwards
+/// reads the clock once for both.
 #[inline]
 pub(crate) fn check_at(lease: &OperationLease) -> Result<u64, Error> {
     let cause = State(lease.word().load()).cause();

@@ -42,7 +42,7 @@ impl IoCall {
     /// # Errors
     /// The first cause that stopped the operation; its effect is uncertain, as whoever asks has been at work.
     pub fn checkpoint(&self) -> Result<(), Error> {
-        check(self.lease()).map_err(Error::after_start)
+        check(self.lease())
     }
     /// The instant at which everything of this call ends: the tightest of session, operation and policy.
     pub fn deadline(&self) -> Deadline {
@@ -216,11 +216,11 @@ impl<F: Future> Future for WaitFor<'_, F> {
         let lease = this.call.lease();
         if let Err(error) = check(lease) {
             leave(lease, this.watch, this.waiting);
-            return Poll::Ready(Err(error.after_start()));
+            return Poll::Ready(Err(error));
         }
         if let Poll::Ready(result) = this.future.poll(cx) {
             leave(lease, this.watch, this.waiting);
-            return Poll::Ready(check(lease).map(|()| result).map_err(Error::after_start));
+            return Poll::Ready(check(lease).map(|()| result));
         }
         // Only who really waits is counted as waiting. More than the word can count wait uncounted.
         if !*this.waiting {

@@ -269,17 +269,26 @@ async fn a_stop_after_the_start_is_uncertain_and_no_reason_to_try_again() {
     use crate::broker::error::{Effect, Retry};
     let node = Node::new();
     let session = node.session_until(in_ms(1_000));
+    let options = crate::broker::io::TransferOptions { chunk_bytes: 512, outstanding: 1 };
     let waiting = node.io.admit(&session).expect("there is room");
     waiting.stop_handle().stop();
     let error = waiting.wait().await.expect_err("it was stopped");
     assert_eq!((error.effect(), error.retry()), (Effect::NotSent, Retry::Renewed));
     for how in 0..2 {
         let call = node.call(&session);
+        let (mut staged, unwritten) =
+            (call.buffer(512, 0).expect("room"), call.buffer(512, 0).expect("room"));
         match how {
             0 => call.stop_handle().stop(),
             _ => tokio::time::advance(Duration::from_millis(1_001)).await,
         }
         let answers = [
+            call.buffer(512, 0).map(drop).expect_err("it is over"),
+            call.reserve_scratch(512, 0).map(drop).expect_err("it is over"),
+            call.stream(1).map(drop).expect_err("it is over"),
+            call.transfer(options).map(drop).expect_err("it is over"),
+            staged.spare_mut(1).map(drop).expect_err("it is over"),
+            unwritten.retain().map(drop).expect_err("it is over"),
             call.checkpoint().expect_err("it is over"),
             call.wait_for(async {}).await.expect_err("it is over"),
             call.job_waiter().wait(async {}).await.expect_err("it is over"),
