@@ -1,14 +1,16 @@
 //! Limits of the pools, lowered while the node serves.
 //!
 //! The names are those of the configuration file below `[limits.pools]`, the values as there: numbers, or text with a unit.
-//! All of them are lowered or none. What was configured at the start comes back with a restart.
+//! All of them are lowered or none; one that is named twice is refused, because nobody can say which was meant. What was configured at the start comes back with a restart.
 
+use std::fmt;
 use std::sync::PoisonError;
 use std::time::Duration;
 
 use http::{Response, StatusCode};
 use latent_capabilities::{Dimension, Group, LowerError, Obstacle, PoolLimits, Standing, Unit};
-use serde_json::{Map, Value, json};
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::{Value, json};
 
 use super::Admin;
 use crate::config::units;
@@ -23,7 +25,7 @@ pub(super) fn show(desk: &Desk) -> Response<Reply> {
 
 /// Lowers what the body asks for. 200 with the limits in force, or 409 with everything that stands in the way.
 pub(super) fn lower(desk: &Desk, admin: &Admin, body: &[u8]) -> Result<Response<Reply>, Refusal> {
-    let asked = serde_json::from_slice::<Map<String, Value>>(body).map_err(|error| {
+    let Asked(asked) = serde_json::from_slice(body).map_err(|error| {
         invalid(format!("the body must be a JSON object of limits, for example {{\"running\": 32}}: {error}"))
     })?;
     let pools = &desk.gateway.pools;
@@ -33,7 +35,7 @@ pub(super) fn lower(desk: &Desk, admin: &Admin, body: &[u8]) -> Result<Response<
     read(&asked, &mut next)?;
     match pools.lower_limits(next) {
         Ok(()) => {
-            let names: Vec<&str> = asked.keys().map(String::as_str).collect();
+            let names: Vec<&str> = asked.iter().map(|(name, _)| name.as_str()).collect();
             tracing::info!(limits = names.join(" "), "lowered");
             Ok(show(desk))
         }
@@ -44,13 +46,42 @@ pub(super) fn lower(desk: &Desk, admin: &Admin, body: &[u8]) -> Result<Response<
     }
 }
 
-fn read(asked: &Map<String, Value>, into: &mut PoolLimits) -> Result<(), Refusal> {
+/// The members of a JSON object as they were written, a name that comes twice included.
+struct Asked(Vec<(String, Value)>);
+
+impl<'de> Deserialize<'de> for Asked {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Members;
+        impl<'de> Visitor<'de> for Members {
+            type Value = Asked;
+            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Asked, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Asked(members))
+            }
+        }
+        from.deserialize_map(Members)
+    }
+}
+
+fn read(asked: &[(String, Value)], into: &mut PoolLimits) -> Result<(), Refusal> {
     let mut wrong = Vec::new();
+    let mut seen = Vec::new();
     for (name, value) in asked {
         let Some(dimension) = dimension(name) else {
             wrong.push(format!("{name}: no such limit of the pools; GET this path for all of them"));
             continue;
         };
+        if seen.contains(&dimension) {
+            wrong.push(format!("{name}: named twice"));
+            continue;
+        }
+        seen.push(dimension);
         let set = match amount(dimension.unit(), value) {
             None => Err(right(dimension.unit()).to_owned()),
             Some(amount) => into.set(dimension, amount).map_err(|error| error.to_string()),
@@ -149,13 +180,29 @@ fn invalid(message: String) -> Refusal {
 mod tests {
     use super::*;
 
+    fn members(body: &str) -> Vec<(String, Value)> {
+        let Asked(members) = serde_json::from_str(body).expect("an object");
+        members
+    }
+
+    #[test]
+    fn a_limit_that_is_named_twice_is_refused() {
+        for body in [
+            r#"{"running": 3, "running": 4}"#,
+            r#"{"running": 3, "running": 3}"#,
+            r#"{"pools.running": 3, "pending": 9, "running": 4}"#,
+        ] {
+            let mut limits = PoolLimits::default();
+            let refusal = read(&members(body), &mut limits).expect_err(body);
+            assert_eq!(refusal.message, "running: named twice");
+        }
+    }
+
     #[test]
     fn limits_are_read_as_the_configuration_writes_them() {
         let read_all = |body: Value| {
             let mut limits = PoolLimits::default();
-            read(body.as_object().expect("an object"), &mut limits)
-                .map(|()| limits)
-                .map_err(|refusal| refusal.message)
+            read(&members(&body.to_string()), &mut limits).map(|()| limits).map_err(|refusal| refusal.message)
         };
         let body = json!({"running": 3, "pools.pending": 4, "metadata_bytes": "4 MiB", "idle_age": "5 s"});
         let limits = read_all(body).expect("right");
@@ -179,7 +226,7 @@ mod tests {
     fn what_is_shown_can_be_asked_for() {
         let shown = in_force(&PoolLimits::default());
         let mut read_back = PoolLimits { running: 1, ..PoolLimits::default() };
-        read(shown.as_object().expect("an object"), &mut read_back).expect("as shown");
+        read(&members(&shown.to_string()), &mut read_back).expect("as shown");
         assert_eq!(read_back, PoolLimits::default());
     }
 }

@@ -28,7 +28,8 @@ pub(super) async fn rotate(desk: &Arc<Desk>, admin: &Admin, name: &str) -> Resul
         return Err(Refusal::of_node(StatusCode::CONFLICT, "rotation-under-way", text));
     };
     let (file, wanted) = (admin.file.clone(), name.to_owned());
-    let provider = apart(move || read(&file, &wanted)).await?;
+    // A disk that does not answer keeps the one place: who asks again must not take another thread for it.
+    let (provider, only) = apart(move || Ok((read(&file, &wanted)?, only))).await?;
     let rotating = door.begin(desk.gateway.pools.limits().queue_age).await;
     let desk = desk.clone();
     apart(move || {

@@ -21,6 +21,7 @@ mod secret;
 mod tenants;
 pub(crate) mod units;
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use toml::de::DeTable;
@@ -71,7 +72,13 @@ impl Config {
         if length > LARGEST_FILE {
             return Err(Refused::whole(file, format!("{length} bytes; at most {LARGEST_FILE} are read")));
         }
-        let content = Zeroizing::new(std::fs::read_to_string(file).map_err(unreadable)?);
+        // Bounded again: a pipe or a device has no length to look at, and a file may grow.
+        let mut content = Zeroizing::new(String::new());
+        let opened = std::fs::File::open(file).map_err(unreadable)?;
+        let read = opened.take(LARGEST_FILE + 1).read_to_string(&mut content).map_err(unreadable)?;
+        if read as u64 > LARGEST_FILE {
+            return Err(Refused::whole(file, format!("endless; at most {LARGEST_FILE} bytes are read")));
+        }
         Self::parse(file, &content)
     }
 
@@ -143,8 +150,6 @@ fn read_name(section: &Section<'_>, others: &mut Vec<(String, usize)>) -> String
 
 /// A file named by the configuration, relative to its folder.
 fn read_file(problems: &Problems, name: &str, largest: usize) -> Result<Zeroizing<Vec<u8>>, String> {
-    use std::io::Read;
-
     let path = problems.folder().join(name);
     let unreadable = |error: std::io::Error| format!("{} cannot be read: {error}", path.display());
     let file = std::fs::File::open(&path).map_err(unreadable)?;

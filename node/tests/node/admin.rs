@@ -89,6 +89,46 @@ fn a_body_is_bounded_and_nobody_wants_one() {
     assert!(node.stop().status.success());
 }
 
+/// Requests one behind the other, a body that comes a byte at a time and one that does not come, on a few connections each:
+/// operators are bounded too, and a tenant notices nothing.
+#[test]
+fn pipelined_and_slow_operators_are_bounded() {
+    let origin = Origin::start();
+    let node = Node::serve(
+        &format!("ingress.head_timeout = \"500 ms\"\n{}{ADMIN}", config(&origin, "")),
+        &[ADMIN_FILE],
+    );
+    let mut client = Client::connect(node.admin());
+    let one = format!("GET /admin/limits HTTP/1.1\r\nhost: node\r\n{}\r\n", bearer(OPERATOR));
+    let lower = format!(
+        "PATCH /admin/limits HTTP/1.1\r\nhost: node\r\n{}content-length: 15\r\n\r\n{{\"running\": 32}}",
+        bearer(OPERATOR)
+    );
+    client.send(format!("{one}{lower}{one}")).expect("the node reads");
+    let running: Vec<_> =
+        (0..3).map(|_| client.answer().expect("an answer").json()["running"].clone()).collect();
+    assert_eq!(running, [64, 32, 32]);
+    // All places of operators are taken by bodies that never come.
+    let head = format!(
+        "PATCH /admin/limits HTTP/1.1\r\nhost: node\r\n{}content-length: 15\r\n\r\n{{",
+        bearer(OPERATOR)
+    );
+    drop(client);
+    let mut slow: Vec<Client> = (0..16).map(|_| Client::connect(node.admin())).collect();
+    for client in &mut slow {
+        client.send(head.clone()).expect("the node reads");
+    }
+    assert_eq!(node.get_as("token-of-alice", "/http/local/ok").status, 200);
+    for client in &mut slow {
+        let answer = client.answer().expect("an answer");
+        assert_eq!((answer.status, answer.json()["error"].as_str()), (408, Some("body-timeout")));
+    }
+    drop(slow);
+    assert_eq!(node.operate("GET", "/admin/limits").json()["running"], 32);
+    let ended = node.stop();
+    assert!(ended.status.success() && ended.printed.ends_with("stopped; left: nothing"), "{}", ended.printed);
+}
+
 #[test]
 fn the_snapshot_and_the_metrics_tell_the_same() {
     let origin = Origin::start();
@@ -184,6 +224,17 @@ fn limits_are_lowered_whole_or_not_at_all() {
         ("[1]", "must be a JSON object"),
         (r#"{"runing": 1}"#, "runing: no such limit"),
         (r#"{"idle_age": 5}"#, "idle_age: must be a time with its unit"),
+        (r#"{"running": 16, "running": 8}"#, "running: named twice"),
+        (r#"{"pools.running": 16, "running": 8}"#, "running: named twice"),
+        (r#"{"running": 1e1}"#, "running: must be a whole number"),
+        (r#"{"running": -1}"#, "running: must be a whole number"),
+        (r#"{"running": 4294967296}"#, "pools.running cannot be 4,294,967,296"),
+        (r#"{"running": 18446744073709551616}"#, "running: must be a whole number"),
+        (r#"{"running": null, "queue_age": {}}"#, "queue_age: must be a time with its unit"),
+        (r#"{"metadata_bytes": "99999999999999999999 GiB"}"#, "metadata_bytes: must be a number of bytes"),
+        (r#"{"queue_age": "18446744073709551615 h"}"#, "queue_age: must be a time with its unit"),
+        (r#"{"running": 16} {"pending": 1}"#, "must be a JSON object"),
+        (&"[".repeat(60_000), "must be a JSON object"),
     ] {
         let answer = patch(&node, body);
         assert_eq!((answer.status, answer.json()["error"].as_str()), (400, Some("invalid-limits")), "{body}");

@@ -73,6 +73,10 @@ fn a_missing_file_or_word_is_told() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2));
     assert!(said.contains("/no/such/file.toml: cannot be read"), "{said}");
+    let output = program().args(["check", "--config", "/dev/zero"]).output().expect("the program runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said.contains("/dev/zero: endless"), "{said}");
     let output = program().args(["serve"]).output().expect("the program runs");
     assert_eq!(output.status.code(), Some(2));
     let output = program().env("LATENT_LOG", "=,").output().expect("the program runs");
