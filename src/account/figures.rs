@@ -10,7 +10,7 @@ use super::dimension::Dimension;
 use crate::sync::{Counter, Line, Table, thread_number};
 
 /// Lines that threads note ages on.
-const STRIPES: usize = if cfg!(loom) { 1 } else { 16 };
+const STRIPES: usize = if cfg!(loom) { 2 } else { 16 };
 /// How many buckets of ages there are: up to 1 microsecond, then up to twice as long each, then everything longer than
 /// the last bound of 2^26 microseconds, which is 67 s and above every queue age that can be configured.
 pub const BUCKETS: usize = 28;

@@ -176,6 +176,7 @@ macro_rules! define_limits {
 
             /// What all slots cost together in metadata: prepaid, so what is left of the metadata limit is for
             /// everything else. Of limits that [`validate_prepaid`](Self::validate_prepaid) has accepted.
+            #[cfg(not(loom))]
             pub(crate) fn prepaid(&self, costs: &[FixedCost]) -> u64 {
                 costs.iter().map(|cost| self.get(cost.dimension).unwrap_or(0) * cost.bytes).sum()
             }

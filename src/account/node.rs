@@ -267,6 +267,16 @@ impl NodeWord {
     /// For the turn only: [`exchange`](NodeWord::exchange) over every mark, or marks what blocks. `false`: not moved.
     #[inline]
     pub fn exchange_or_mark(&self, give: NodeUnits, take: NodeUnits) -> bool {
+        self.try_or_mark(give, take).is_ok()
+    }
+
+    /// The same, and says what blocks: that is the mark which was set.
+    ///
+    /// # Errors
+    ///
+    /// What stands against `take`; then nothing was given either.
+    #[inline]
+    pub fn try_or_mark(&self, give: NodeUnits, take: NodeUnits) -> Result<(), Blocked> {
         let limits = self.rooms.limits();
         let Ok(replaced) = self.rooms.step(|word| {
             Ok::<u64, Infallible>(match reserved(word, take, Heed::Nothing) {
@@ -274,7 +284,7 @@ impl NodeWord {
                 Err(why) => marked(word, why),
             })
         });
-        reserved(replaced, take, Heed::Nothing).is_ok()
+        reserved(replaced, take, Heed::Nothing).map(drop)
     }
 
     /// For the turn only: nobody is blocked at `io.running`.

@@ -27,7 +27,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use super::dimension::Dimension;
-use super::scope::{Blocked, NotLowered};
+use super::scope::NotLowered;
 use crate::broken;
 use crate::sync::atomic::AtomicU64;
 use crate::sync::{Backoff, order};

@@ -18,14 +18,15 @@ use super::floor::{Floor, PROVIDERS, TENANTS, Tenure};
 use super::operation::{ALL_CELLS, Cause, Operation, State};
 use super::select::{Candidate, Emptied, Group, Links, Selection};
 use crate::account::charge::{Marks, Request};
+use crate::account::dimension::Dimension;
 use crate::account::node::NodeUnits;
 use crate::account::provider::TakenRunning;
+use crate::account::scope::Blocked;
 use crate::foreign::{Panics, WakeBatch};
 use crate::mem::arena::Nest;
 use crate::mem::bitset::BitSet;
 use crate::mem::turn::{Turn, TurnGuard, older, oldest_first};
 use crate::sync::atomic::AtomicU16;
-use crate::sync::order;
 use std::ops::Index;
 
 /// Grants per pass.
@@ -220,17 +221,20 @@ fn grant<K: Tenure>(
     freed: &mut u32,
 ) -> bool {
     let (mut pool, mut direct) = (true, true);
+    // Whether somebody is blocked at `io.running`, which pool waiters need too.
+    let mut blocked_at_io = false;
     let mut done = 0;
     while done < BATCH {
         let Some(candidate) = selection.candidate(pool, direct) else {
-            settle(floor, selection, pool, direct);
+            settle(floor, selection, pool, blocked_at_io);
             return false;
         };
         let units = match candidate.group {
             Group::Direct => NodeUnits::RUN_IO,
             Group::Pair { .. } => NodeUnits::RUN_POOL,
         };
-        if !floor.node.take_or_mark(units) {
+        if let Err(why) = floor.node.try_or_mark(NodeUnits::NONE, units) {
+            blocked_at_io |= why != Blocked::Full(Dimension::PoolsRunning);
             // A pool grant needs a direct one's unit and its own: without pool room, direct I/O may go on.
             match candidate.group {
                 Group::Direct => direct = false,
@@ -262,14 +266,14 @@ fn grant<K: Tenure>(
 }
 
 /// Nobody more can be granted: takes off the marks of words at which nobody is blocked.
-fn settle<K: Tenure>(floor: &Floor<K>, selection: &mut Selection, pool: bool, direct: bool) {
+fn settle<K: Tenure>(floor: &Floor<K>, selection: &mut Selection, pool: bool, blocked_at_io: bool) {
     selection.settle_reopened(|tenant| floor.tenants[usize::from(tenant)].unmark());
     if pool {
         selection.settle_opening(|provider| floor.providers[usize::from(provider)].unmark());
         floor.node.unmark_pool();
-        if direct {
-            floor.node.unmark_io();
-        }
+    }
+    if !blocked_at_io {
+        floor.node.unmark_io();
     }
 }
 

@@ -225,9 +225,15 @@ pub fn poll_grant<K: Tenure>(
 /// clock is read: who goes straight through meets the deadline at the start.
 #[inline(always)]
 pub fn go_straight<K: Tenure>(lease: &Lease<Operation<K>>) -> bool {
-    State(lease.word().load()).step() == Step::Staged
+    let floor = K::floor(lease.pin().shared());
+    let goes = State(lease.word().load()).step() == Step::Staged
         && stopped(lease).is_none()
-        && go_directly(K::floor(lease.pin().shared()), lease) == Direct::Granted
+        && go_directly(floor, lease) == Direct::Granted;
+    if goes {
+        // As every grant: what is not started in time goes back.
+        floor.keeper.watch(lease, lease.deadline.load(order::COUNT));
+    }
+    goes
 }
 
 /// What became of an attempt to go straight through.

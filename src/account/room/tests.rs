@@ -1,4 +1,5 @@
 use super::*;
+use crate::account::scope::Blocked;
 
 /// Two fields at the edges of the word, so that a carry or a borrow would be seen at once.
 #[derive(Debug)]

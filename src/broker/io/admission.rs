@@ -2,11 +2,11 @@
 //!
 //! Each step consumes the last one. Dropping any of them gives back what its phase holds; staged input that is still
 //! held elsewhere goes on holding the rest.
-use crate::account::charge::Request;
+use crate::account::charge::{Marks, Request};
 use crate::broker::call::ProviderCall;
 use crate::broker::capability::Operation;
 use crate::broker::dispatch::{Accepted, authorize, valid};
-use crate::broker::error::{Denied, Error, What};
+use crate::broker::error::{Denied, Error, Kind, Refusal, What};
 use crate::broker::ground::{Ground, OperationLease, SessionLease};
 use crate::broker::io::buffer::{self, IoBuffer};
 use crate::broker::io::call::IoCall;
@@ -176,6 +176,30 @@ pub(crate) fn admit(
         Ok(lease) => Ok(Front::new(lease)),
         Err(refused) => Err(Error::from_refused(refused)),
     }
+}
+
+/// After a refusal. A word that is marked for others may be so only because the line was not looked at since the last of
+/// them left: then it is looked at now, before anybody is refused for it.
+///
+/// # Errors
+/// The refusal, counted.
+#[cold]
+#[inline(never)]
+pub(crate) fn admit_again(
+    session: &SessionLease,
+    request: Option<Request>,
+    until: Option<Deadline>,
+    wait: Option<QueueAge>,
+    error: Error,
+) -> Result<Front, Error> {
+    let ground = session.shared();
+    if !matches!(error.kind(), Kind::Full(Refusal { promised: true, .. })) {
+        return Err(ground.refuse(error));
+    }
+    let pooled = request.is_some();
+    let all = Marks { tenant: pooled, provider: pooled, io: true, pool: true };
+    ground.floor.line.released(&ground.floor, all, request.unwrap_or_default());
+    admit(session, request, until, wait).map_err(|error| ground.refuse(error))
 }
 
 /// An admitted operation that has not asked for its turn yet. Pending is charged; no running unit is.

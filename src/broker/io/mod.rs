@@ -50,6 +50,6 @@ pub use transfer::{IoTransfer, TransferOptions};
 pub use wait::IoWait;
 
 pub(crate) use admission::{
-    Front, QueueAge, admit, check_at as check_operation_at, check_unsent as check_operation,
+    Front, QueueAge, admit, admit_again, check_at as check_operation_at, check_unsent as check_operation,
 };
 pub(crate) use call::stop_seen;

@@ -3,7 +3,7 @@ use crate::account::rules::LimitsError;
 use crate::broker::Broker;
 use crate::broker::error::{Denied, Error};
 use crate::broker::ground::{GroundAnchor, IoGround};
-use crate::broker::io::admission::{IoAdmission, IoReady, QueueAge, admit};
+use crate::broker::io::admission::{IoAdmission, IoReady, QueueAge, admit, admit_again};
 use crate::broker::io::snapshot::IoSnapshot;
 use crate::broker::limits::{IO_COSTS, IoLimits};
 use crate::broker::plan::PlanCore;
@@ -125,7 +125,7 @@ impl IoRuntime {
         let wait = (!now).then(|| QueueAge(crate::time::nanos(self.io().limits.queue_wait)));
         match admit(session.lease(), None, until, wait) {
             Ok(front) => Ok(front),
-            Err(error) => Err(self.handle.anchor.shared().refuse(error)),
+            Err(error) => admit_again(session.lease(), None, until, wait, error),
         }
     }
 

@@ -93,8 +93,11 @@ impl IoStreamWriter {
     fn operation(&self) -> &OperationLease {
         self.slot().pin()
     }
-    /// Ends the stream if it goes on; gives how it ended.
+    /// Ends the stream if it goes on; gives how it ended. A stream that its reader left has ended by that.
     fn end(&mut self, terminal: Terminal) -> Terminal {
+        let view = self.slot().view();
+        let left = view.closed && view.terminal.is_none();
+        let terminal = if left { Terminal::Closed } else { terminal };
         self::terminal(self.ring.finish(terminal.bits()))
     }
 

@@ -132,11 +132,13 @@ impl Events {
 pub(super) fn spawn(registry: Arc<Registry>) {
     let handle = registry.handle.clone();
     // Made before the task: a runtime that is shut down already drops the future without a poll.
-    handle.spawn(run(Watchdog { registry, finished: false }));
+    let watchdog = Watchdog { registry, finished: false };
+    // Before the task runs for the first time too: what is granted by then is watched like all that comes later.
+    watchdog.registry.ground().floor.keeper.begin();
+    handle.spawn(run(watchdog));
 }
 
 async fn run(mut watchdog: Watchdog) {
-    watchdog.registry.ground().floor.keeper.begin();
     serve(&watchdog.registry).await;
     // Everything was stopped by the retirement, so nobody waits for a deadline any more.
     watchdog.registry.drain().await;

@@ -8,10 +8,10 @@ use super::figures::PoolFigures;
 use super::lower::LowerError;
 use super::registry::Registry;
 use super::snapshot::PoolSnapshot;
-use crate::account::charge::{Marks, Request};
+use crate::account::charge::Request;
 use crate::broker::Broker;
 use crate::broker::control::RequestLimits;
-use crate::broker::error::{Denied, Error, Kind, Refusal};
+use crate::broker::error::{Denied, Error};
 use crate::broker::ground::SessionLease;
 use crate::broker::io::{self, Front, IoAdmission, IoReady, IoRuntime, QueueAge, SetupError};
 use crate::broker::limits::{POOL_COSTS, PoolLimits};
@@ -257,7 +257,7 @@ impl ProviderPools {
         let wait = (!now).then(|| QueueAge(registry.queue_age_nanos()));
         let front = match io::admit(lease, Some(request), until, wait) {
             Ok(front) => front,
-            Err(error) => charge_again(registry, lease, request, until, wait, error)?,
+            Err(error) => io::admit_again(lease, Some(request), until, wait, error)?,
         };
         // The charge was a step on the node's word. Whoever closed admission before it is seen here.
         registry.check_open()?;
@@ -328,25 +328,4 @@ impl ProviderPools {
     pub async fn shutdown(&self, deadline: Deadline) -> PoolSnapshot {
         self.registry().shutdown(deadline).await
     }
-}
-
-/// A word that is marked for others may be so only because the line was not looked at since the last of them left: then it
-/// is looked at now, before anybody is refused for it.
-#[cold]
-#[inline(never)]
-fn charge_again(
-    registry: &Registry,
-    lease: &SessionLease,
-    request: Request,
-    until: Option<Deadline>,
-    wait: Option<QueueAge>,
-    error: Error,
-) -> Result<Front, Error> {
-    let ground = registry.ground();
-    if !matches!(error.kind(), Kind::Full(Refusal { promised: true, .. })) {
-        return Err(ground.refuse(error));
-    }
-    let all = Marks { tenant: true, provider: true, io: true, pool: true };
-    ground.floor.line.released(&ground.floor, all, request);
-    io::admit(lease, Some(request), until, wait).map_err(|error| ground.refuse(error))
 }

@@ -231,7 +231,8 @@ async fn a_closed_reader_fails_the_writer_7() {
     }
     assert_eq!(refused(writer.write(filled(&call, b"later")).await), Kind::Ended(Terminal::Closed));
     assert_eq!(writer.terminal(), Some(Terminal::Closed));
-    drop((writer, call, session));
+    assert_eq!(writer.finish(Terminal::Eof), Terminal::Closed, "the first end stays");
+    drop((call, session));
     node.assert_zero();
 }
 

@@ -25,7 +25,7 @@ fn assert_at(begun: Instant, wanted: Duration) {
 }
 
 /// pools.52, pools.53: a grant that is neither polled nor started goes back at its deadline, and the next in line has it;
-/// whether it was got at once or from the line.
+/// whether it was got at once or from the line, and before the control task has run at all.
 /// Case S17.
 #[tokio::test(start_paused = true)]
 async fn a_grant_that_is_not_started_goes_back_at_its_deadline() {
@@ -33,7 +33,6 @@ async fn a_grant_that_is_not_started_goes_back_at_its_deadline() {
     let orders = node.install("orders", 1, 0);
     let client = node.client::<Nothing>(&orders);
     let session = node.session(&node.plan("alpha", &orders));
-    tokio::task::yield_now().await;
 
     let begun = Instant::now();
     let ready = node.pools.admit_now_until(&client, &session, within(Duration::from_secs(1))).expect("room");
@@ -55,7 +54,17 @@ async fn a_grant_that_is_not_started_goes_back_at_its_deadline() {
     assert_at(begun, Duration::from_secs(1));
     let Poll::Ready(late) = poll_once(forgotten.as_mut()) else { panic!("its deadline has passed") };
     assert_kind(late, Kind::Deadline(Which::Operation));
-    drop((call, forgotten, session));
+    drop((call, forgotten));
+
+    // Through a wait that did not have to wait.
+    let begun = Instant::now();
+    let until = within(Duration::from_secs(1));
+    let ready =
+        node.pools.admit_until(&client, &session, until).expect("room").wait().await.expect("there is room");
+    let next = node.pools.admit(&client, &session).expect("room").wait().await.expect("it is taken back");
+    assert_at(begun, Duration::from_secs(1));
+    assert_kind(ready.dispatch(SEND, Cost::new()), Kind::Deadline(Which::Operation));
+    drop((next, session));
     node.assert_clean_end().await;
 }
 

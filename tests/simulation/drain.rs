@@ -1,0 +1,91 @@
+//! The second phase: no faults any more, nobody asks for anything new, and no time passes. Whatever waits must go on by
+//! itself as the others end, and in the end nothing must be left.
+
+use crate::model::{Phase, which};
+use crate::real::{About, Front, RealConn};
+use crate::sockets;
+use crate::world::{Law, World};
+use std::time::Duration;
+
+impl World {
+    /// Lets everything end, then retires the registry.
+    pub(crate) async fn drain(mut self) -> Law {
+        while self.drain_once()? {
+            self.check(false)?;
+        }
+        if !self.tasks.is_empty() || self.m.opers.iter().flatten().count() > 0 {
+            let left: Vec<_> = self.m.opers.iter().flatten().collect();
+            return Err(format!("liveness: nothing moves any more, and there is {left:?}"));
+        }
+        for at in which(&self.m.sessions, |session| session.open) {
+            self.sessions[at] = None;
+            self.m.sessions[at].as_mut().expect("found").open = false;
+        }
+        self.check(false)?;
+        let (io, pools) = (self.io.snapshot(), self.pools.snapshot());
+        if !io.is_zero() || !pools.is_idle() {
+            return Err(format!("zero: the last owner is gone, and there is {io:?}, {pools:?}"));
+        }
+        let rests = self.m.conns.iter().flatten().count();
+        if sockets::alive()? != rests {
+            return Err(format!("exactly once: {} sockets live, {rests} rest", sockets::alive()?));
+        }
+        let soon = self.deadline(self.m.now + 60_000_000_000);
+        self.clients.clear();
+        let left = self.pools.shutdown(soon).await;
+        if !self.was_broken() && !left.is_clean() {
+            return Err(format!("shutdown: nothing is left, and it says {left:?}"));
+        }
+        if sockets::alive()? != 0 || self.broker.snapshot().sessions != 0 {
+            return Err("zero: something outlived the shutdown".to_owned());
+        }
+        drop(self);
+        // The control task is gone with the registry.
+        tokio::time::sleep(Duration::ZERO).await;
+        Ok(())
+    }
+
+    /// Ends one thing, or lets a woken future go on. `false`: there is nothing to end, or it waits for nobody.
+    fn drain_once(&mut self) -> Result<bool, String> {
+        if let Some(task) = self.tasks.iter().position(|task| task.is_woken()) {
+            self.poll_task(task)?;
+            return Ok(true);
+        }
+        let acts = self.dial_ok(0)? || self.park(0)?;
+        if acts || self.wait(0)? {
+            return Ok(true);
+        }
+        // Who holds anything lets it go. Who waits for a connection keeps the call that it is for.
+        let waits = |world: &World, at: usize| world.task_of(About::Acquire(at)).is_some();
+        for at in which(&self.opers, |real| !matches!(real.front, Front::Waiting | Front::Gone)) {
+            if !waits(self, at) {
+                self.leave(at);
+                return Ok(true);
+            }
+        }
+        if self.free(0)? {
+            return Ok(true);
+        }
+        if let Some(at) = self.streams.iter().position(|stream| stream.writer.is_some()) {
+            self.finish(at, None)?;
+            return Ok(true);
+        }
+        self.shut_nth(0)
+    }
+
+    /// A line for people: what there is.
+    pub(crate) fn describe(&self) -> String {
+        let phases = |phase| self.m.opers.iter().flatten().filter(|oper| oper.phase == phase).count();
+        let dials = self.conns.iter().flatten().filter(|conn| matches!(conn, RealConn::Dial(_))).count();
+        format!(
+            "{} sessions, {} queued, {} granted, {} started, {} buffers, {} streams, {dials} dials, {} futures",
+            self.m.sessions.iter().flatten().count(),
+            phases(Phase::Queued),
+            phases(Phase::Granted),
+            phases(Phase::Started),
+            self.m.buffers.iter().flatten().count(),
+            self.m.streams.iter().flatten().count(),
+            self.tasks.len(),
+        )
+    }
+}

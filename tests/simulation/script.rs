@@ -1,0 +1,307 @@
+//! The language: settings of a run, and its steps. Text in, text out, and a seeded writer of both.
+//!
+//! A step is a word and two numbers. The numbers choose among what exists at that moment (modulo), so every part of a
+//! script is a script, and a failing one can be shrunk by leaving steps out.
+
+use std::fmt;
+
+/// SplitMix64: one word of state, the same numbers on every machine.
+#[derive(Clone, Debug)]
+pub(crate) struct Rng(u64);
+
+impl Rng {
+    pub(crate) fn new(seed: u64) -> Rng {
+        Rng(seed)
+    }
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+    /// A number below `bound`, which is not 0.
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+}
+
+macro_rules! kinds {
+    ($($(#[$about:meta])+ $name:ident $word:literal $weight:literal;)+) => {
+        /// What a step does.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub(crate) enum Kind {$($(#[$about])+ $name,)+}
+
+        impl Kind {
+            pub(crate) const ALL: &'static [Kind] = &[$(Kind::$name,)+];
+
+            pub(crate) fn word(self) -> &'static str {
+                match self {$(Kind::$name => $word,)+}
+            }
+            /// How often it is written, relative to the others.
+            fn weight(self) -> u64 {
+                match self {$(Kind::$name => $weight,)+}
+            }
+        }
+    };
+}
+
+kinds! {
+    /// Opens a session of tenant `a`; `b` says how long it lasts and what it may spend.
+    Open "open" 60;
+    /// Closes session `a`.
+    Close "close" 16;
+    /// Stops session `a`.
+    StopSession "stop-session" 6;
+    /// Admits a request of session `a` to provider `b` (one more than there are: direct I/O), to be staged.
+    Admit "admit" 110;
+    /// The same, straight to ready or refused.
+    AdmitNow "admit-now" 50;
+    /// Admission `a` asks for its turn, for the first time with the next poll.
+    Wait "wait" 110;
+    /// Polls future `a`, woken or not.
+    Poll "poll" 90;
+    /// Polls the `a`-th of the woken futures.
+    Run "run" 160;
+    /// Drops future `a`.
+    Cancel "cancel" 14;
+    /// Stops operation `a` from elsewhere.
+    Stop "stop" 8;
+    /// Drops the front of operation `a`: the admission, the ready request or the call.
+    Leave "leave" 60;
+    /// Dispatches ready request `a` at cost 1.
+    Dispatch "dispatch" 110;
+    /// A buffer of operation `a`, of `b` bytes: input before the start, output after it.
+    Buffer "buffer" 90;
+    /// Writes `b` bytes into buffer `a`.
+    Fill "fill" 90;
+    /// Makes a result of buffer `a`.
+    Retain "retain" 40;
+    /// Moves past `b` bytes of buffer `a`.
+    Consume "consume" 16;
+    /// Drops buffer `a`.
+    Free "free" 70;
+    /// A stream of call `a` with `b` places.
+    Stream "stream" 40;
+    /// Writes a buffer of its operation into stream `a`: a future.
+    Write "write" 80;
+    /// The same at once or not at all.
+    TryWrite "try-write" 30;
+    /// Reads from stream `a`: a future.
+    Read "read" 70;
+    /// The same at once or not at all.
+    TryRead "try-read" 30;
+    /// Ends stream `a`: complete, failed, uncertain, or by dropping the writer.
+    Finish "finish" 24;
+    /// Drops the reader of stream `a`.
+    Shut "shut" 14;
+    /// Asks for an idle connection for call `a`.
+    Checkout "checkout" 50;
+    /// Asks for the right to dial for call `a`.
+    Reserve "reserve" 50;
+    /// Waits for either, for call `a`: a future.
+    Acquire "acquire" 50;
+    /// The dial `a` succeeds.
+    DialOk "dial-ok" 60;
+    /// The dial `a` fails.
+    DialFail "dial-fail" 12;
+    /// Parks connection `a`.
+    Park "park" 60;
+    /// Destroys connection `a`.
+    Destroy "destroy" 14;
+    /// The peer closes connection `a`, wherever it is.
+    Kill "kill" 8;
+    /// Destroys the idle connections of client `a`.
+    CloseIdle "close-idle" 3;
+    /// Replaces the epoch of provider `a`, or installs it again.
+    Rotate "rotate" 3;
+    /// Takes provider `a` away.
+    RetireProvider "retire-provider" 1;
+    /// A new plan of tenant `a`, bound to what is installed.
+    Seal "seal" 12;
+    /// Revokes the operation of tenant `a`'s plan on provider `b`.
+    Revoke "revoke" 2;
+    /// Withdraws the plan of tenant `a`.
+    Withdraw "withdraw" 1;
+    /// Lowers limit `a`, by one.
+    Lower "lower" 3;
+    /// `a` milliseconds pass, few or many as `b` says, and the control task runs.
+    Time "time" 24;
+    /// The control task runs.
+    Control "control" 10;
+    /// Nothing is admitted any more.
+    CloseAdmission "close-admission" 0;
+    /// The registry is retired.
+    Retire "retire" 0;
+}
+
+/// One step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Op {
+    pub(crate) kind: Kind,
+    pub(crate) a: u16,
+    pub(crate) b: u16,
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} {} {}", self.kind.word(), self.a, self.b)
+    }
+}
+
+macro_rules! settings {
+    ($($name:ident $low:literal ..= $high:literal;)+) => {
+        /// The limits of a run, all small. Bytes in units of 512, times in units of 10 ms, where the model says so.
+        #[derive(Clone, PartialEq, Eq, Debug)]
+        pub(crate) struct Settings {$(pub(crate) $name: u64,)+}
+
+        impl Settings {
+            fn lowest() -> Settings {
+                Settings {$($name: $low,)+}
+            }
+            fn random(rng: &mut Rng) -> Settings {
+                Settings {$($name: $low + rng.below($high - $low + 1),)+}
+            }
+            fn set(&mut self, name: &str, value: u64) -> bool {
+                match name {
+                    $(stringify!($name) => self.$name = value,)+
+                    _ => return false,
+                }
+                true
+            }
+            fn each(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name),)+]
+            }
+        }
+    };
+}
+
+settings! {
+    tenants 1..=4;
+    providers 1..=3;
+    sessions 2..=8;
+    calls_per_session 1..=6;
+    owners 1..=12;
+    running 1..=5;
+    queued 1..=6;
+    pool_running 1..=5;
+    pending 1..=6;
+    tenant_requests 1..=6;
+    tenant_running 1..=4;
+    provider_requests 1..=8;
+    provider_running 1..=4;
+    chunk_units 1..=2;
+    staged_units 1..=8;
+    result_units 1..=8;
+    tenant_units 0..=8;
+    buffers 1..=8;
+    streams 1..=3;
+    stream_chunks 1..=3;
+    stream_bytes 200..=4000;
+    output_bytes 0..=4000;
+    queue_wait 1..=60;
+    queue_age 1..=60;
+    connections 1..=5;
+    client_connections 1..=3;
+    idle_connections 1..=4;
+    idle_age 1..=60;
+    backoff_first 1..=50;
+    backoff_most 1..=400;
+}
+
+impl Settings {
+    /// Makes the limits agree with each other, as the rules between them demand.
+    fn agree(mut self) -> Settings {
+        self.owners = self.owners.max(self.running).max(self.queued);
+        self.tenant_running = self.tenant_running.min(self.pool_running).min(self.tenant_requests);
+        self.provider_running = self.provider_running.min(self.pool_running).min(self.provider_requests);
+        self.staged_units = self.staged_units.max(self.chunk_units);
+        self.result_units = self.result_units.max(self.chunk_units);
+        if self.tenant_units > 0 {
+            self.tenant_units =
+                self.tenant_units.max(self.chunk_units).min(self.staged_units + self.result_units);
+        }
+        self.client_connections = self.client_connections.min(self.connections);
+        self.idle_connections = self.idle_connections.min(self.connections);
+        self.backoff_most = self.backoff_most.max(self.backoff_first);
+        self
+    }
+}
+
+/// A whole run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Script {
+    pub(crate) settings: Settings,
+    pub(crate) ops: Vec<Op>,
+}
+
+impl Script {
+    /// The run of a seed: its limits, its mix of steps (each kind never, as usual, or often), and its steps.
+    pub(crate) fn of_seed(seed: u64, steps: usize) -> Script {
+        let mut rng = Rng::new(seed);
+        let settings = Settings::random(&mut rng).agree();
+        let mut weights = Vec::with_capacity(Kind::ALL.len());
+        for kind in Kind::ALL {
+            let factor = [0, 2, 2, 2, 2, 2, 3, 6][rng.below(8) as usize];
+            let vital = kind.weight() >= 100;
+            weights.push(kind.weight() * if vital { factor.max(2) } else { factor });
+        }
+        let total: u64 = weights.iter().sum();
+        let mut ops = Vec::with_capacity(steps + 2);
+        for _ in 0..steps {
+            let mut at = rng.below(total);
+            let mut kind = Kind::Open;
+            for (candidate, weight) in Kind::ALL.iter().zip(&weights) {
+                if at < *weight {
+                    kind = *candidate;
+                    break;
+                }
+                at -= weight;
+            }
+            ops.push(Op { kind, a: rng.next() as u16, b: rng.next() as u16 });
+        }
+        // Admission closes, or everything is retired, somewhere in the last tenth of some runs.
+        for (kind, often) in [(Kind::CloseAdmission, 4), (Kind::Retire, 3)] {
+            if rng.below(often) == 0 {
+                let at = ops.len() - rng.below(ops.len() as u64 / 10 + 1) as usize;
+                ops.insert(at, Op { kind, a: 0, b: 0 });
+            }
+        }
+        Script { settings, ops }
+    }
+
+    /// Reads what [`fmt::Display`] writes. Lines that begin with `#` are comments.
+    pub(crate) fn parse(text: &str) -> Result<Script, String> {
+        let mut script = Script { settings: Settings::lowest(), ops: Vec::new() };
+        for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            let mut words = line.split_whitespace();
+            let (first, mut number) = (words.next().unwrap_or_default(), None);
+            if first == "set" {
+                number = words.next();
+            }
+            let mut value = || words.next().and_then(|word| word.parse::<u64>().ok());
+            let (a, b) = (value(), value());
+            match (number, a, b) {
+                (Some(name), Some(to), None) if script.settings.set(name, to) => {}
+                (None, Some(a), Some(b)) => {
+                    let kind = Kind::ALL.iter().find(|kind| kind.word() == first);
+                    let kind = *kind.ok_or_else(|| format!("no such step: {line}"))?;
+                    script.ops.push(Op { kind, a: a as u16, b: b as u16 });
+                }
+                _ => return Err(format!("cannot be read: {line}")),
+            }
+        }
+        Ok(script)
+    }
+}
+
+impl fmt::Display for Script {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, value) in self.settings.each() {
+            writeln!(out, "set {name} {value}")?;
+        }
+        for op in &self.ops {
+            writeln!(out, "{op}")?;
+        }
+        Ok(())
+    }
+}

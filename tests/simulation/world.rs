@@ -1,0 +1,504 @@
+//! The real library beside the model: what a script holds of it, and the look at both after every step.
+
+use crate::model::{Expect, Link, MS, Model, Oper, PROVIDERS, Phase, TENANTS, Whose, why};
+use crate::order::Turns;
+use crate::real::{About, RealConn, RealOper, RealStream, Task};
+use crate::script::Settings;
+use crate::sockets::{self, Socket};
+use latent_capabilities::broker::io::{IoBuffer, IoRuntime, Phase as Seen};
+use latent_capabilities::broker::pools::{
+    ClientCounts, Epoch, InstalledProvider, OriginSlot, ProviderClient, ProviderPools, ProviderSetup,
+    TenantCounts,
+};
+use latent_capabilities::broker::{
+    Broker, BrokerLimits, Capability, CapabilitySession, Denied, Dimension, Error, Invalid, IoLimits, Kind,
+    Plan, PlanSpec, PoolLimits, Provider, ProviderSpec, Scope, StopCause, What, Which,
+};
+use latent_capabilities::{Clock, Deadline};
+use std::time::Duration;
+
+/// A step that did something, did nothing, or broke a law.
+pub(crate) type Outcome = Result<bool, String>;
+pub(crate) type Law = Result<(), String>;
+
+pub(crate) static DIRECT: Capability = Capability::new("sim:direct/io", &["send"]);
+pub(crate) static POOLED: [Capability; PROVIDERS] = [
+    Capability::new("sim:pool/a", &["send"]),
+    Capability::new("sim:pool/b", &["send"]),
+    Capability::new("sim:pool/c", &["send"]),
+];
+const NAMES: [&str; PROVIDERS] = ["a", "b", "c"];
+const TENANT_NAMES: [&str; TENANTS] = ["t0", "t1", "t2", "t3"];
+
+pub(crate) struct World {
+    pub(crate) m: Model,
+    pub(crate) broker: Broker,
+    pub(crate) io: IoRuntime,
+    pub(crate) pools: ProviderPools,
+    pub(crate) direct: Provider,
+    base: tokio::time::Instant,
+    pub(crate) installed: Vec<Option<InstalledProvider>>,
+    pub(crate) plans: Vec<Plan>,
+    /// The plan in force of each tenant.
+    pub(crate) plan_of: [usize; TENANTS],
+    pub(crate) clients: Vec<ProviderClient<Socket>>,
+    pub(crate) client_of: [usize; PROVIDERS],
+    pub(crate) sessions: Vec<Option<CapabilitySession>>,
+    pub(crate) opers: Vec<Option<RealOper>>,
+    pub(crate) buffers: Vec<Option<IoBuffer>>,
+    pub(crate) streams: Vec<RealStream>,
+    pub(crate) conns: Vec<Option<RealConn>>,
+    pub(crate) tasks: Vec<Task>,
+    tenant_numbers: [u16; TENANTS],
+    pub(crate) rotations: u64,
+    pub(crate) turns: Turns,
+    pub(crate) stamp: u8,
+    broken_before: bool,
+    looks: u32,
+}
+
+fn small(value: u64) -> u32 {
+    u32::try_from(value).expect("settings are small")
+}
+
+pub(crate) fn io_limits(s: &Settings) -> IoLimits {
+    IoLimits {
+        owners: small(s.owners),
+        running: small(s.running),
+        queued: small(s.queued),
+        staged_bytes: s.staged_units * 512,
+        result_bytes: s.result_units * 512,
+        buffers: small(s.buffers),
+        streams: small(s.streams),
+        chunk_bytes: s.chunk_units * 512,
+        stream_chunks: small(s.stream_chunks),
+        stream_bytes: s.stream_bytes,
+        queue_wait: Duration::from_millis(s.queue_wait * 10),
+        tenant_bytes: s.tenant_units * 512,
+        ..IoLimits::default()
+    }
+}
+
+pub(crate) fn pool_limits(s: &Settings) -> PoolLimits {
+    PoolLimits {
+        clients_per_provider: 64,
+        connections: small(s.connections),
+        connections_per_client: small(s.client_connections),
+        idle_connections: small(s.idle_connections),
+        pending: small(s.pending),
+        running: small(s.pool_running),
+        requests_per_tenant: small(s.tenant_requests),
+        requests_per_provider: small(s.provider_requests),
+        running_per_tenant: small(s.tenant_running),
+        running_per_provider: small(s.provider_running),
+        queue_age: Duration::from_millis(s.queue_age * 10),
+        idle_age: Duration::from_millis(s.idle_age * 10),
+        maximum_lifetime: Duration::ZERO,
+        initial_backoff: Duration::from_millis(s.backoff_first),
+        maximum_backoff: Duration::from_millis(s.backoff_most),
+        ..PoolLimits::default()
+    }
+}
+
+impl World {
+    /// A node with everything installed and a plan for each tenant. Inside a runtime whose clock is paused.
+    pub(crate) fn new(settings: &Settings) -> World {
+        sockets::forget_all();
+        let base = tokio::time::Instant::now();
+        let limits = BrokerLimits {
+            sessions: small(settings.sessions),
+            calls_per_session: small(settings.calls_per_session),
+            ..BrokerLimits::default()
+        };
+        let broker = Broker::with_clock(limits, Clock::tokio()).expect("valid limits");
+        let io = IoRuntime::new(&broker, io_limits(settings)).expect("valid limits");
+        let handle = tokio::runtime::Handle::current();
+        let pools = ProviderPools::new(&broker, &io, handle, pool_limits(settings)).expect("valid limits");
+        let broken_before = broker.snapshot().broken;
+        let mut world = World {
+            m: Model::new(settings.clone()),
+            io,
+            pools,
+            base,
+            installed: Vec::new(),
+            plans: Vec::new(),
+            plan_of: [0; TENANTS],
+            clients: Vec::new(),
+            client_of: [0; PROVIDERS],
+            sessions: Vec::new(),
+            opers: Vec::new(),
+            buffers: Vec::new(),
+            streams: Vec::new(),
+            conns: Vec::new(),
+            tasks: Vec::new(),
+            tenant_numbers: [0; TENANTS],
+            rotations: 0,
+            turns: Turns::default(),
+            stamp: 0,
+            broken_before,
+            looks: 0,
+            direct: broker.register(ProviderSpec::new("direct")).expect("room"),
+            broker,
+        };
+        for provider in 0..settings.providers as usize {
+            world.installed.push(None);
+            world.install(provider).expect("an empty registry has room");
+        }
+        for tenant in 0..settings.tenants as usize {
+            world.seal(tenant).expect("an empty broker has room");
+        }
+        let mut counts: [TenantCounts; TENANTS] = Default::default();
+        let listing = world.pools.tenants(&mut counts);
+        for found in counts.iter().take(listing.written) {
+            if let Some(tenant) = TENANT_NAMES.iter().position(|name| **name == *found.name) {
+                world.tenant_numbers[tenant] = found.number;
+            }
+        }
+        world
+    }
+
+    /// Installs the next epoch of a provider, with a client.
+    pub(crate) fn install(&mut self, provider: usize) -> Result<(), Error> {
+        let before = self.m.installed[provider];
+        self.rotations += 1;
+        let epoch = self.rotations;
+        let setup = ProviderSetup::new(NAMES[provider], "authority").epoch(epoch).credentials(b"secret");
+        let installed = self.pools.install(setup, Epoch(before.unwrap_or(Epoch::NONE.0)))?;
+        self.m.installed[provider] = Some(epoch);
+        self.replaced(provider);
+        self.clients.push(self.pools.client(&installed, OriginSlot::new(0))?);
+        self.client_of[provider] = self.clients.len() - 1;
+        let client = crate::model::Client { provider, epoch, failures: 0, not_before: 0, line: Vec::new() };
+        self.m.clients.push(client);
+        self.installed[provider] = Some(installed);
+        Ok(())
+    }
+    /// What rested of an epoch that is not current any more may have been destroyed.
+    pub(crate) fn replaced(&mut self, provider: usize) {
+        let m = &mut self.m;
+        for at in 0..m.conns.len() {
+            let of_it = m.conns[at].as_ref().is_some_and(|conn| {
+                m.clients[conn.client].provider == provider
+                    && !m.is_current(conn.client)
+                    && matches!(conn.link, Link::Idle(_))
+            });
+            if of_it {
+                m.conns[at] = None;
+                self.conns[at] = None;
+            }
+        }
+    }
+
+    /// A plan for what is installed now.
+    pub(crate) fn seal(&mut self, tenant: usize) -> Result<(), Error> {
+        let mut spec = PlanSpec::new(TENANT_NAMES[tenant], "p").bind(&DIRECT, &self.direct.reference());
+        for (capability, provider) in POOLED.iter().zip(&self.installed) {
+            if let Some(provider) = provider {
+                spec = spec.bind(capability, &provider.reference());
+            }
+        }
+        self.plans.push(self.broker.seal(spec)?);
+        self.plan_of[tenant] = self.plans.len() - 1;
+        let plan =
+            crate::model::Plan { epochs: self.m.installed, withdrawn: false, revoked: [false; PROVIDERS] };
+        self.m.plans.push(plan);
+        Ok(())
+    }
+
+    /// The model's instant as a deadline.
+    pub(crate) fn deadline(&self, nanos: u64) -> Deadline {
+        Deadline::at((self.base + Duration::from_nanos(nanos)).into_std())
+    }
+
+    /// Time passes, and everybody who has something to do at that instant does it.
+    pub(crate) async fn pass(&mut self, millis: u64) {
+        tokio::time::advance(Duration::from_millis(millis)).await;
+        self.m.now += millis * MS;
+        self.control().await;
+    }
+    /// The control task runs until it has nothing to do.
+    pub(crate) async fn control(&mut self) {
+        for _ in 0..6 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Whether a result is one of those that there is a reason for.
+    pub(crate) fn judge<T>(&self, what: &str, expect: &Expect, result: &Result<T, Error>) -> Law {
+        let error = match result {
+            Ok(_) if expect.succeeds() => return Ok(()),
+            Ok(_) => return Err(format!("refusal: {what} succeeded, in spite of {expect:?}")),
+            Err(error) => error,
+        };
+        let justified = match error.kind() {
+            Kind::Full(refusal) => {
+                let mut full = expect.full.iter().chain(&expect.may_full);
+                (!refusal.promised || expect.promised)
+                    && full.any(|(dimension, whose)| {
+                        *dimension == refusal.dimension && self.is_scope(*whose, refusal.scope)
+                    })
+            }
+            kind => bit(kind) & (expect.must | expect.may) != 0,
+        };
+        match justified {
+            true => Ok(()),
+            false => Err(format!("refusal: {what} was refused with {error:?}, expected was {expect:?}")),
+        }
+    }
+    fn is_scope(&self, whose: Whose, scope: Scope) -> bool {
+        match (whose, scope) {
+            (Whose::Node, Scope::Node) | (Whose::Session, Scope::Session) => true,
+            (Whose::Tenant(tenant), Scope::Tenant(number)) => self.tenant_numbers[tenant] == number,
+            // Numbers were given in this order, after direct I/O.
+            (Whose::Provider(provider), Scope::Provider(number)) => usize::from(number) == provider + 1,
+            (Whose::Client, Scope::Client(_)) => true,
+            _ => false,
+        }
+    }
+
+    /// The look after a step: what moved by itself is judged, then everything is compared. `settled`: the control task has
+    /// run, so what it owes is due.
+    pub(crate) fn check(&mut self, settled: bool) -> Law {
+        self.reap()?;
+        sockets::check(&mut self.m, &mut self.conns, settled)?;
+        self.phases(settled)?;
+        self.wakes(settled)?;
+        self.counts()
+    }
+
+    /// What nothing holds any more must be gone, and the rest must be there.
+    pub(crate) fn reap(&mut self) -> Law {
+        for at in self.m.reap() {
+            let real = self.opers[at].take();
+            if let Some(real) = real
+                && real.stop.phase() != Seen::Retired
+            {
+                return Err(format!(
+                    "exactly once: operation {at} has no owner and is {:?}",
+                    real.stop.phase()
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Operations that were granted or ended by somebody else's step.
+    fn phases(&mut self, settled: bool) -> Law {
+        let (mut granted, mut from_line, mut returned) = (Vec::new(), Vec::new(), false);
+        for at in 0..self.m.opers.len() {
+            let Some(oper) = &self.m.opers[at] else { continue };
+            let real = self.opers[at].as_ref().expect("the model has it");
+            let (phase, seen) = (oper.phase, real.stop.phase());
+            let ends = match (phase, oper.front, seen) {
+                (Phase::Staged | Phase::Queued, true, Seen::Queued) => None,
+                (Phase::Queued, true, Seen::Ready) => {
+                    granted.push(at);
+                    None
+                }
+                (Phase::Staged | Phase::Queued, true, Seen::Cleaning) => Some(Phase::Left),
+                (Phase::Granted, true, Seen::Ready) => None,
+                (Phase::Granted, true, Seen::Cleaning) => Some(Phase::Returned),
+                (Phase::Started, true, Seen::Running | Seen::WaitingProvider) => None,
+                (Phase::Left | Phase::Returned, true, Seen::Cleaning) => None,
+                (_, false, Seen::Cleaning) => None,
+                _ => return Err(format!("phases: {oper:?} is seen as {seen:?}")),
+            };
+            let expect = self.m.stops(at);
+            // A stop, a closed session, a replaced epoch and a retirement reach who waits at once.
+            let ended_for =
+                (expect.must | expect.may) & (why::CALLER | why::SESSION | why::EPOCH | why::RETIRED);
+            if phase == Phase::Queued && ends.is_none() && ended_for != 0 {
+                return Err(format!("stops: {oper:?} was ended and still waits"));
+            }
+            if let Some(ended) = ends {
+                if expect.must | expect.may == 0 {
+                    return Err(format!("phases: {oper:?} was ended for no reason"));
+                }
+                let oper = self.m.oper_mut(at);
+                oper.cause |= expect.must | expect.may;
+                oper.phase = ended;
+                returned |= ended == Phase::Returned;
+                if phase == Phase::Queued {
+                    from_line.push(at);
+                }
+            } else if settled && !granted.contains(&at) {
+                let oper = self.m.oper(at);
+                let late = match phase {
+                    Phase::Queued => self.m.now >= oper.deadline.min(oper.queue_until),
+                    Phase::Granted => self.m.now >= oper.deadline,
+                    _ => false,
+                };
+                if late {
+                    return Err(format!("deadlines: it is {} and {oper:?} goes on", self.m.now));
+                }
+            }
+        }
+        for at in &granted {
+            let oper = self.m.oper_mut(*at);
+            oper.phase = Phase::Granted;
+            let oper = oper.clone();
+            self.turns.note(&oper);
+        }
+        // One that was ended gave its unit to one that was to be ended too: granted, and returned, in one step.
+        let (io, pools) = (self.io.snapshot(), self.pools.snapshot());
+        // Of several it was the one whose client has fewer waiting than it seems, and of these the first that came.
+        from_line.sort_by_key(|at| self.m.oper(*at).arrived);
+        for at in from_line.into_iter().filter(|_| returned) {
+            let used = self.m.used();
+            let target = self.m.oper(at).target;
+            let of_it = target.is_none_or(|target| self.has_fewer_waiting(target.client));
+            if of_it && used.queued > io.queued && (used.pending > pools.pending_requests) == target.is_some()
+            {
+                self.m.oper_mut(at).phase = Phase::Returned;
+            }
+        }
+        for at in &granted {
+            self.m.check_fifo(self.m.oper(*at))?;
+        }
+        let used = self.m.used();
+        self.m.check_no_loss(&used)?;
+        let turns = std::mem::take(&mut self.turns);
+        self.m.check_rotation(&turns, &used)
+    }
+
+    /// Whether fewer requests of a client wait than the model has it. Yes, if its registry lists no clients any more.
+    fn has_fewer_waiting(&self, client: usize) -> bool {
+        let mut counts = vec![ClientCounts::default(); 256];
+        let listing = self.pools.clients(&mut counts);
+        let wanted = &self.m.clients[client];
+        // Numbers were given in this order, after direct I/O.
+        let found = counts[..listing.written].iter().find(|counts| {
+            usize::from(counts.provider) == wanted.provider + 1 && counts.epoch == Epoch(wanted.epoch)
+        });
+        let waits = |oper: &&Oper| {
+            oper.target.is_some_and(|target| target.client == client)
+                && matches!(oper.phase, Phase::Staged | Phase::Queued | Phase::Left)
+        };
+        let seems = self.m.opers.iter().flatten().filter(waits).count();
+        found.is_none_or(|counts| (counts.requests.pending as usize) < seems)
+    }
+
+    /// A future that could go on was woken; one that waits in line and was not granted, was not.
+    fn wakes(&self, settled: bool) -> Law {
+        for task in self.tasks.iter().filter(|task| task.polled) {
+            let goes_on = match task.about {
+                About::Wait(oper) => self.m.oper(oper).phase != Phase::Queued,
+                About::Write { stream, .. } => self.m.write_goes_on(stream, settled),
+                About::Read(stream) => self.m.read_goes_on(stream, settled),
+                About::Acquire(_) => continue,
+            };
+            if goes_on && !task.is_woken() {
+                return Err(format!("wakes: {:?} can go on and was not woken", task.about));
+            }
+            if let About::Wait(oper) = task.about
+                && !goes_on
+                && task.is_woken()
+            {
+                return Err(format!("wakes: {:?} was woken for nothing", self.m.oper(oper)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Conservation and ceilings: every count is the sum of what lives, and at most its limit.
+    fn counts(&mut self) -> Law {
+        let (used, s) = (self.m.used(), &self.m.limits);
+        let io = self.io.snapshot();
+        let pools = self.pools.snapshot();
+        let node = self.broker.snapshot();
+        let rows = [
+            ("io.owners", io.owners, used.owners, s.owners),
+            ("io.running", io.running, used.running, s.running),
+            ("io.queued", io.queued, used.queued, s.queued),
+            ("io.staged_bytes", io.staged_bytes, used.staged, s.staged_units * 512),
+            ("io.result_bytes", io.result_bytes, used.result, s.result_units * 512),
+            ("io.buffers", io.buffers, used.buffers, s.buffers),
+            ("io.streams", io.streams, used.streams, s.streams),
+            ("io.metadata_bytes", io.metadata_bytes, used.io_metadata(), u64::MAX),
+            ("pools.pending", pools.pending_requests, used.pending, s.pending),
+            ("pools.running", pools.running_requests, used.pool_running, s.pool_running),
+            ("pools.connections", pools.connections, used.connections, s.connections),
+            ("pools.active", pools.active_connections, used.active, s.connections),
+            ("pools.idle", pools.idle_connections, used.idle, s.idle_connections),
+            ("pools.connecting", pools.connecting_connections, used.connecting, s.connections),
+            ("pools.retired_connections", pools.retired_connections, used.of_replaced, u64::MAX),
+            ("broker.sessions", node.sessions, used.sessions, s.sessions),
+            ("pools.workers", pools.workers, 0, 0),
+            ("pools.cleanup_jobs", pools.cleanup_jobs, 0, 0),
+            ("pools.contained_panics", pools.contained_panics, 0, 0),
+        ];
+        for (name, real, model, limit) in rows {
+            if real != model {
+                return Err(format!("conservation: {name} says {real}, the sum is {model}"));
+            }
+            if real > limit {
+                return Err(format!("ceiling: {name} is {real}, the limit {limit}"));
+            }
+        }
+        let closed = (io.closed, pools.retired, node.broken);
+        if closed != (self.m.retired, self.m.retired, self.broken_before) {
+            return Err(format!("finality: closed, retired, broken are {closed:?}"));
+        }
+        self.looks += 1;
+        if self.looks.is_multiple_of(16) { self.shares(&used) } else { Ok(()) }
+    }
+
+    /// The same for what tenants and providers hold.
+    fn shares(&self, used: &crate::model::Used) -> Law {
+        let mut counts: [TenantCounts; TENANTS] = Default::default();
+        let listing = self.pools.tenants(&mut counts);
+        for found in counts.iter().take(listing.written) {
+            let Some(tenant) = TENANT_NAMES.iter().position(|name| **name == *found.name) else { continue };
+            let real = (u64::from(found.requests), u64::from(found.running_requests));
+            let model = (used.tenant_requests[tenant], used.tenant_running[tenant]);
+            if real != model {
+                return Err(format!("conservation: tenant {tenant} has {real:?}, the sum is {model:?}"));
+            }
+            if found.bytes.is_some_and(|bytes| bytes != used.tenant_bytes[tenant]) {
+                return Err(format!("conservation: tenant {tenant} has {:?} bytes", found.bytes));
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets a future and what it is about, as whoever awaited it does.
+    pub(crate) fn task_of(&self, about: About) -> Option<usize> {
+        self.tasks.iter().position(|task| task.about == about)
+    }
+    /// Whether the process ever found its accounting broken before this run.
+    pub(crate) fn was_broken(&self) -> bool {
+        self.broken_before
+    }
+}
+
+/// The reason that an error names.
+pub(crate) fn bit(kind: Kind) -> u32 {
+    match kind {
+        Kind::Stopped(StopCause::Caller) => why::CALLER,
+        Kind::Stopped(StopCause::Session) => why::SESSION,
+        Kind::Deadline(Which::Operation | Which::Session) => why::DEADLINE,
+        Kind::Deadline(Which::Queue) => why::QUEUE,
+        Kind::Retired(What::Epoch) => why::EPOCH,
+        Kind::Retired(What::Io | What::Pools | What::Admission) => why::RETIRED,
+        Kind::Denied(Denied::Withdrawn) => why::WITHDRAWN,
+        Kind::Denied(Denied::Policy) => why::REVOKED,
+        Kind::Denied(Denied::NotBound) => why::UNBOUND,
+        Kind::Denied(Denied::WidenedDeadline) => why::WIDENED,
+        Kind::Denied(Denied::NotStarted) => why::NOT_STARTED,
+        Kind::Denied(Denied::Delivered) => why::DELIVERED,
+        Kind::Denied(Denied::SecondConnection) => why::SECOND,
+        Kind::Denied(Denied::NotReusable) => why::NOT_REUSABLE,
+        Kind::Spent(_) => why::SPENT,
+        Kind::TooLarge(Dimension::IoChunkBytes | Dimension::BrokerOutputBytes | Dimension::IoStreamBytes) => {
+            why::TOO_LARGE
+        }
+        Kind::Invalid(Invalid::EmptyChunk) => why::EMPTY,
+        Kind::Invalid(Invalid::PastCapacity) => why::PAST,
+        Kind::Invalid(Invalid::NotStaged) => why::SIDE,
+        Kind::Invalid(Invalid::Depth) => why::DEPTH,
+        Kind::Busy => why::BUSY,
+        Kind::Backoff { .. } => why::BACKOFF,
+        Kind::Ended(_) => why::ENDED,
+        _ => why::OTHER,
+    }
+}
