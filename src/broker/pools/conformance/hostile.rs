@@ -15,8 +15,14 @@ fn broken_accounting_closes_admission_for_good() {
 }
 
 async fn broken_under_a_node() {
-    let limits =
-        PoolLimits { running: 1, running_per_tenant: 1, running_per_provider: 1, ..PoolLimits::default() };
+    let limits = PoolLimits {
+        running: 1,
+        running_per_tenant: 1,
+        running_per_provider: 1,
+        // The planted panic prints a backtrace, which takes long in a sanitized build.
+        queue_age: Duration::from_secs(60),
+        ..PoolLimits::default()
+    };
     let node = Node::new(limits);
     let orders = node.install("orders", 1, 0);
     let client = node.client::<Nothing>(&orders);
