@@ -35,8 +35,8 @@
 //! ingress, maintenance, follow-ups, probes, maximum lifetime, panics of foreign code. One thread runs it: races of steps
 //! are for the models in `loom-tests/`.
 //!
-//! Open: `SEED=1003513` ends with a connection that the library counts and the model does not, after a rotation while
-//! somebody waits for a connection. Whose mistake that is has not been found out.
+//! Open: `SEED=1003908` ends with an operation that the model has among the waiting and the library does not. Whose mistake
+//! that is has not been found out.
 #![allow(clippy::print_stdout, reason = "the figures of a run are its result")]
 
 mod bytes;

@@ -1,6 +1,6 @@
 //! The real library beside the model: what a script holds of it, and the look at both after every step.
 
-use crate::model::{Expect, Link, MS, Model, Oper, PROVIDERS, Phase, TENANTS, Whose, why};
+use crate::model::{Expect, MS, Model, Oper, PROVIDERS, Phase, TENANTS, Whose, why};
 use crate::order::Turns;
 use crate::real::{About, RealConn, RealOper, RealStream, Task};
 use crate::script::Settings;
@@ -165,28 +165,13 @@ impl World {
         let setup = ProviderSetup::new(NAMES[provider], "authority").epoch(epoch).credentials(b"secret");
         let installed = self.pools.install(setup, Epoch(before.unwrap_or(Epoch::NONE.0)))?;
         self.m.installed[provider] = Some(epoch);
-        self.replaced(provider);
+        // What rested of the old epoch says so when it is destroyed; what was handed to somebody in line stays his.
         self.clients.push(self.pools.client(&installed, OriginSlot::new(0))?);
         self.client_of[provider] = self.clients.len() - 1;
         let client = crate::model::Client { provider, epoch, failures: 0, not_before: 0, line: Vec::new() };
         self.m.clients.push(client);
         self.installed[provider] = Some(installed);
         Ok(())
-    }
-    /// What rested of an epoch that is not current any more may have been destroyed.
-    pub(crate) fn replaced(&mut self, provider: usize) {
-        let m = &mut self.m;
-        for at in 0..m.conns.len() {
-            let of_it = m.conns[at].as_ref().is_some_and(|conn| {
-                m.clients[conn.client].provider == provider
-                    && !m.is_current(conn.client)
-                    && matches!(conn.link, Link::Idle(_))
-            });
-            if of_it {
-                m.conns[at] = None;
-                self.conns[at] = None;
-            }
-        }
     }
 
     /// A plan for what is installed now.

@@ -91,8 +91,8 @@ impl IoRuntime {
     /// Admits an operation of the session: it may stage input now and [`wait`](IoAdmission::wait) for its turn.
     ///
     /// # Errors
-    /// The dimension that has no room, by name and scope; the session is stopped or has no deadline; the runtime is
-    /// retired. Nothing is held afterwards. No lock, no allocation, no exact clock.
+    /// The dimension that has no room, by name and scope; the session is stopped, over or has no deadline; its
+    /// publication was withdrawn; the runtime is retired. Nothing is held afterwards. No lock, no allocation, no exact clock.
     pub fn admit(&self, session: &CapabilitySession) -> Result<IoAdmission, Error> {
         self.ask(session, None, false).map(IoAdmission::new)
     }
@@ -103,10 +103,11 @@ impl IoRuntime {
     pub fn admit_until(&self, session: &CapabilitySession, until: Deadline) -> Result<IoAdmission, Error> {
         self.ask(session, Some(until), false).map(IoAdmission::new)
     }
-    /// Straight to a running unit, or refused; never waits.
+    /// Straight to a running unit, or refused; never waits. Reads no clock: a session whose deadline has passed gets a grant
+    /// that cannot start any more.
     ///
     /// # Errors
-    /// As [`Self::admit`]; also when somebody waits in front.
+    /// As [`Self::admit`], but for the session's deadline, which the start meets; also when somebody waits in front.
     pub fn admit_now(&self, session: &CapabilitySession) -> Result<IoReady, Error> {
         self.ask(session, None, true).map(IoReady::new)
     }

@@ -206,10 +206,11 @@ impl ProviderPools {
         self.ask(client, session.lease(), Some(until), false)
             .map(|front| PoolAdmission { inner: IoAdmission::new(front) })
     }
-    /// Straight to running units, or refused; never waits, charges no pending.
+    /// Straight to running units, or refused; never waits, charges no pending. Reads no clock: a session whose deadline has
+    /// passed gets a grant that cannot start any more, and that the control task takes back.
     ///
     /// # Errors
-    /// As [`Self::admit`]; also when somebody waits in front.
+    /// As [`Self::admit`], but for the session's deadline, which the start meets; also when somebody waits in front.
     pub fn admit_now<T: Resource>(
         &self,
         client: &ProviderClient<T>,

@@ -33,6 +33,26 @@ async fn a_wait_has_a_finite_age_31() {
     node.assert_idle();
 }
 
+/// Who goes straight to a running unit meets the session's deadline at the start, or is taken back by then.
+#[tokio::test(start_paused = true)]
+async fn a_grant_of_a_session_that_is_over_never_starts() {
+    let node = Node::paused(one_running());
+    let orders = node.install("orders", 1, 0);
+    let client = node.client::<Nothing>(&orders);
+    let session = node.session(&node.plan("alpha", &orders));
+    tokio::time::sleep(Duration::from_secs(21)).await;
+    assert_kind(node.pools.admit(&client, &session), Kind::Deadline(Which::Operation));
+    let ready = node.pools.admit_now(&client, &session).expect("no clock is read");
+    assert_kind(ready.dispatch(SEND, Cost::new()), Kind::Deadline(Which::Session));
+    assert_eq!(node.counts().running_requests, 0);
+    let kept = node.pools.admit_now(&client, &session).expect("no clock is read");
+    tokio::time::sleep(ms(20)).await;
+    assert_eq!(node.counts().running_requests, 0, "it was taken back");
+    assert_kind(kept.dispatch(SEND, Cost::new()), Kind::Deadline(Which::Session));
+    drop(session);
+    node.assert_clean_end().await;
+}
+
 /// pools.51, pools.52: a deadline of the request itself ends it earlier, in the line and after it; it is never widened.
 #[tokio::test(start_paused = true)]
 async fn a_deadline_only_narrows_36() {
