@@ -18,6 +18,11 @@ skip() {
     printf 'skipped: %s: %s\n' "$1" "$2"
 }
 
+# figure NAME VALUE: a row of the table that .ci/run prints at its end. Tests that passed or failed are counted there.
+figure() {
+    printf 'figure: %s: %s\n' "$1" "$2"
+}
+
 # need COMMAND PACKAGE: installs Debian's package if the command is not there.
 need() {
     command -v "$1" >/dev/null && return

@@ -8,4 +8,7 @@ if ! said=$(rustc +nightly --version 2>&1); then
     exit 0
 fi
 ASAN_OPTIONS=detect_leaks=1 LSAN_OPTIONS=suppressions=$PWD/.ci/lsan.supp:print_suppressions=0 RUSTFLAGS='-Zsanitizer=address -Cunsafe-allow-abi-mismatch=sanitizer' \
-    cargo +nightly test --locked -p latent-capabilities --lib --target "$host" --target-dir "$target/asan"
+    cargo +nightly test --locked -p latent-capabilities --lib --target "$host" --target-dir "$target/asan" 2>&1 | tee "$target/asan.log"
+code=${PIPESTATUS[0]}
+figure 'sanitizer reports' "$(grep -cE 'ERROR: (Address|Leak)Sanitizer' "$target/asan.log")"
+exit "$code"

@@ -27,7 +27,7 @@ RUSTFLAGS="--cfg fuzzing -Zsanitizer=address -Cunsafe-allow-abi-mismatch=sanitiz
     cargo +nightly build --quiet --release --locked --manifest-path $manifest --features engine --bins \
     --target $host --target-dir "$target/fuzz" || exit
 
-code=0
+code=0 targets=0 found=0 sum=0
 mkdir -p "$target/fuzz-found"
 printf '%-15s %12s %8s %8s  %s\n' target executions edges corpus result
 for folder in fuzz/seeds/*/; do
@@ -36,12 +36,17 @@ for folder in fuzz/seeds/*/; do
     mkdir -p "$corpus"
     "$target/fuzz/$host/release/$name" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
         -artifact_prefix="$target/fuzz-found/$name-" "$corpus" "$folder" >"$log" 2>&1 </dev/null || {
-        code=1 result=FOUND
+        code=1 result=FOUND found=$((found + 1))
     }
+    targets=$((targets + 1))
     executions=$(sed -nE 's/^stat::number_of_executed_units: *([0-9]+)/\1/p' "$log")
+    sum=$((sum + ${executions:-0}))
     last=$(grep -E 'cov: [0-9]+' "$log" | tail -n 1)
     printf '%-15s %12s %8s %8s  %s\n' "$name" "${executions:-?}" "$(sed -nE 's/.*cov: ([0-9]+).*/\1/p' <<<"$last")" \
         "$(sed -nE 's/.*corp: ([0-9]+).*/\1/p' <<<"$last")" "$result"
     [ "$result" = passed ] || tail -n 20 "$log"
 done
+figure targets "$targets"
+figure executions "$sum"
+figure 'targets that found something' "$found"
 exit "$code"

@@ -19,7 +19,7 @@ if [ -z "$figures" ]; then
 fi
 awk '{ printf "%-44s bound %-9s %10d executions %8d ms  %s\n", $2, $4, $6, $8, $9
        models++; executions += $6; if ($9 != "ended") cut++ }
-     END { printf "%d models, %d executions, %d not ended\n", models, executions, cut
+     END { printf "figure: searches: %d\nfigure: executions: %d\nfigure: searches that did not end: %d\n", models, executions, cut
            exit cut > 0 }' <<<"$figures" || code=1
 twice=$(awk '{ print $2 }' <<<"$figures" | uniq -d)
 if [ -n "$twice" ]; then

@@ -22,4 +22,6 @@ skip 'miri every_reachable_word, every_step_of' 'they enumerate numbers, touch n
 code=0
 run "-Zmiri-many-seeds=0..$seeds" mem:: || code=1
 run -Zmiri-tree-borrows mem:: || code=1
+figure 'seeds, stacked borrows' "$seeds"
+figure 'seeds, tree borrows' 1
 exit "$code"

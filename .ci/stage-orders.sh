@@ -25,7 +25,7 @@ search() {
         >"$5" 2>&1 </dev/null
     cat "$4" 2>/dev/null
 }
-code=0
+code=0 weakened=0 found=0
 printf '%-12s %-9s %-34s %-12s %-12s %s\n' order to model without with result
 while read -r order to file model; do
     log=$target/orders/$order
@@ -34,10 +34,13 @@ while read -r order to file model; do
     verdict=found
     [ "$(awk '{ print $9 }' <<<"$with")" = FAILED ] || verdict='NOT FOUND'
     [ "$(awk '{ print $9 }' <<<"$without")" = ended ] || verdict='FAILS WITHOUT IT'
-    [ "$verdict" = found ] || code=1
+    weakened=$((weakened + 1))
+    if [ "$verdict" = found ]; then found=$((found + 1)); else code=1; fi
     # How many executions it took.
     printf '%-12s %-9s %-34s %-12s %-12s %s\n' "$order" "$to" "$file::$model" \
         "$(awk '{ print $6 }' <<<"$without")" "$(awk '{ print $6 }' <<<"$with")" "$verdict"
     [ "$verdict" = found ] || tail -n 5 "$log.log"
 done <<<"$beside"
+figure 'orders weakened' "$weakened"
+figure 'of these found' "$found"
 exit "$code"

@@ -68,7 +68,7 @@ model() {
         timeout 600 cargo test --quiet --release --locked -p loom-tests --target-dir "$target/loom" "$@"
 }
 
-code=0 many=0
+code=0 many=0 caught=0
 printf '%-26s %-15s %-64s %s\n' bug engine 'test or model' result
 while read -r name engine test; do
     [ -n "$name" ] || continue
@@ -77,8 +77,9 @@ while read -r name engine test; do
     # It says something about the bug only if it is there and passes without it.
     LATENT_PLANT='' run "$engine" "$test" >"$log/$name-without.log" 2>&1 </dev/null || verdict='FAILS WITHOUT IT'
     grep -qE '^test result: ok\. [1-9]' "$log/$name-without.log" || verdict='NO SUCH TEST'
-    [ "$verdict" = caught ] || code=1
+    if [ "$verdict" = caught ]; then caught=$((caught + 1)); else code=1; fi
     printf '%-26s %-15s %-64s %s\n' "$name" "$engine" "$test" "$verdict"
 done <<<"$plants"
-echo "$many planted bugs"
+figure 'planted bugs' "$many"
+figure 'of these caught' "$caught"
 exit "$code"

@@ -59,6 +59,8 @@ before=$(switches)
 sleep 10
 woken=$(($(switches) - before))
 echo "at rest: $resident KiB resident (below 32768), $woken voluntary context switches in 10 s (at most 2)"
+figure 'resident at rest, KiB' "$resident"
+figure 'context switches in 10 s at rest' "$woken"
 [ "$resident" -lt 32768 ] || fail 'more than 32 MiB resident at rest'
 [ "$woken" -le 2 ] || fail 'the idle node does something'
 

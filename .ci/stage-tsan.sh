@@ -11,4 +11,7 @@ fi
 # A backtrace, printed by a test that is to panic, takes seconds here; and every step takes ten times as long.
 export RUST_BACKTRACE=0 LATENT_SLOWNESS=10
 RUSTFLAGS=-Zsanitizer=thread \
-    cargo +nightly test --locked -Zbuild-std -p latent-capabilities --lib --target "$host" --target-dir "$target/tsan"
+    cargo +nightly test --locked -Zbuild-std -p latent-capabilities --lib --target "$host" --target-dir "$target/tsan" 2>&1 | tee "$target/tsan.log"
+code=${PIPESTATUS[0]}
+figure 'sanitizer reports' "$(grep -c 'WARNING: ThreadSanitizer' "$target/tsan.log")"
+exit "$code"
