@@ -75,6 +75,8 @@
 //! The floors below are private: `queue` (the line and its turn), `account` (counting), `mem` (fixed memory, and all the unsafe
 //! code there is). `docs/architecture.md` says how they fit together, `docs/limits.md` lists every limit.
 
+#![cfg_attr(latent_realtime, feature(sanitize))]
+
 #[macro_use]
 mod plant;
 

@@ -151,6 +151,26 @@ fn the_library_does_not_unwrap() {
     no_findings("an unwrap names no invariant", &findings);
 }
 
+/// A lock that nobody else holds is not seen by RealtimeSanitizer (`realtime`), so each function that takes one says so to it.
+#[test]
+fn every_function_that_takes_a_lock_is_marked() {
+    let (mut findings, mut locks) = (Vec::new(), 0);
+    for file in library().iter().filter(|file| !is_test_file(&file.name)) {
+        let code = file.library_code();
+        findings.extend(find(file, &code, &["RwLock", "Condvar", "Barrier", "LazyLock", ".try_lock("]));
+        for (offset, _) in code.match_indices(".lock(") {
+            locks += 1;
+            let function = words(&code[..offset], "fn").last().expect("a lock is taken in a function");
+            let before = file.text[..function].lines().rev().nth(1).unwrap_or("");
+            if !before.contains("sanitize(realtime = \"blocking\")") {
+                findings.push(file.place(offset).at);
+            }
+        }
+    }
+    assert!(locks >= 3, "{locks} locks found");
+    no_findings("a lock that the sanitizer cannot see", &findings);
+}
+
 #[test]
 fn no_file_is_longer_than_one_subject() {
     let long = shipped().into_iter().map(|file| (file.text.lines().count(), file.name));

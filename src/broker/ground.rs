@@ -119,6 +119,7 @@ impl Ground {
     }
 
     /// The control state. Poisoning cannot lose anything: every change of it is whole before it is visible.
+    #[cfg_attr(latent_realtime, sanitize(realtime = "blocking"))]
     pub(crate) fn control(&self) -> std::sync::MutexGuard<'_, Control> {
         self.control.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }

@@ -42,6 +42,7 @@ struct Place<H> {
 }
 
 impl<H> Place<H> {
+    #[cfg_attr(latent_realtime, sanitize(realtime = "blocking"))]
     fn held(&self) -> MutexGuard<'_, Option<H>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -132,6 +132,7 @@ impl Keeper {
     /// Serves what is due at `now`, at most so many slots. If there are more, the plan is not after `now`.
     ///
     /// The panics are those of wakers and destructors; everybody is served before they are handed out.
+    #[cfg_attr(latent_realtime, sanitize(realtime = "nonblocking"))]
     pub fn serve<K: Tenure>(&self, floor: &Floor<K>, due: &mut Due, now: u64, most: usize) -> Panics {
         self.collect(floor, due);
         let mut panics = Panics::none();

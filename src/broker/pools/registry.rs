@@ -172,6 +172,7 @@ impl Registry {
         }
         self.check_open()
     }
+    #[cfg_attr(latent_realtime, sanitize(realtime = "blocking"))]
     pub(super) fn books(&self) -> MutexGuard<'_, Books> {
         self.books.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
