@@ -50,6 +50,12 @@ impl<'a> ByteScopes<'a> {
         &self.io.blocks
     }
 
+    /// Whether a chunk can have so many bytes.
+    #[inline(always)]
+    fn fits(&self, bytes: usize) -> bool {
+        (bytes as u64).wrapping_sub(1) < self.io.limits.chunk_bytes
+    }
+
     /// Refuses a size that no chunk can have.
     pub(crate) fn check_size(&self, bytes: usize) -> Result<(), Error> {
         if bytes == 0 {
@@ -59,6 +65,21 @@ impl<'a> ByteScopes<'a> {
             return Err(self.ground.refuse(Error::too_large(Dimension::IoChunkBytes)));
         }
         Ok(())
+    }
+
+    /// Charges one staged block of `size`, and its buffer, or nothing, without saying why.
+    #[inline(always)]
+    fn reserve_staged(&self, size: Units) -> bool {
+        if let Some((_, tenant)) = self.tenant
+            && tenant.reserve(1, size).is_err()
+        {
+            return false;
+        }
+        let reserved = self.ground.bytes.reserve(Side::Staged, size).is_ok();
+        if !reserved && let Some((_, tenant)) = self.tenant {
+            tenant.give(1, size);
+        }
+        reserved
     }
 
     /// Charges `count` blocks of `size` each, and as many buffers, to one side. All or nothing.
@@ -169,13 +190,24 @@ pub(crate) struct BlockMeta {
 }
 
 impl BlockMeta {
-    /// The record of a fresh block.
-    pub(crate) fn new(capacity: usize, framing: u32, charge: Charge) -> Self {
+    /// Makes the record of a block that was free that of a fresh one. Nothing else is written: what is written here in parts
+    /// is read in the same parts.
+    #[inline(always)]
+    fn begin(&mut self, capacity: usize, framing: u32, charge: Charge) {
+        if self.stream.is_some() {
+            crate::broken::accounting("a free block is held by a stream");
+        }
         // A capacity is at most the ceiling of a chunk, 1 MiB.
-        BlockMeta { capacity: capacity as u32, framing, charge, ..BlockMeta::default() }
+        self.capacity = capacity as u32;
+        (self.written, self.cursor, self.framing, self.charge) = (0, 0, framing, charge);
     }
     pub(crate) fn charge(&self) -> Charge {
         self.charge
+    }
+    /// What its owner has to give back, which is told once.
+    #[inline(always)]
+    pub(crate) fn take_charge(&mut self) -> Charge {
+        std::mem::take(&mut self.charge)
     }
     pub(crate) fn capacity(&self) -> usize {
         self.capacity as usize
@@ -213,12 +245,12 @@ impl BlockMeta {
 /// A block for what is charged already.
 ///
 /// Blocks go back before their charges do, and each class has as many blocks as can be charged, so one is free.
-pub(crate) fn charged_block(scopes: &ByteScopes<'_>, meta: BlockMeta) -> Block {
-    let Some(mut block) = scopes.blocks().take(meta.capacity as usize) else {
-        crate::broken::accounting("bytes were charged but no block is free");
-    };
-    *scopes.blocks().meta_mut(&mut block) = meta;
-    block
+#[inline(always)]
+pub(crate) fn charged_block(scopes: &ByteScopes<'_>, capacity: usize, framing: u32, charge: Charge) -> Block {
+    match scopes.blocks().take_with(capacity, |meta| meta.begin(capacity, framing, charge)) {
+        Some(block) => block,
+        None => crate::broken::accounting("bytes were charged but no block is free"),
+    }
 }
 
 /// A charged block of one operation: what is inside a buffer, and what lies in the ring of a stream. Two words.
@@ -240,8 +272,19 @@ impl Charged {
             scopes.give(Side::Staged, 1, size);
             return Err(full);
         }
-        let block = charged_block(&scopes, BlockMeta::new(capacity, framing, Charge::Staged));
+        let block = charged_block(&scopes, capacity, framing, Charge::Staged);
         Ok(Charged { block: Some(block), lease: lease.duplicate() })
+    }
+    /// The same without metadata, or nothing without saying why: what most calls come to. Two registers, where a result
+    /// that can be an error goes through memory.
+    #[inline(never)]
+    pub(crate) fn stage_at_once(lease: &OperationLease, capacity: usize) -> Option<Charged> {
+        let scopes = ByteScopes::of(lease);
+        if !scopes.fits(capacity) || !scopes.reserve_staged(Units::of_block(Blocks::rounded(capacity))) {
+            return None;
+        }
+        let block = charged_block(&scopes, capacity, 0, Charge::Staged);
+        Some(Charged { block: Some(block), lease: lease.duplicate() })
     }
     /// The operation that it belongs to.
     #[inline]
@@ -310,21 +353,29 @@ impl Charged {
 }
 
 impl Drop for Charged {
+    #[inline]
     fn drop(&mut self) {
-        let Some(mut block) = self.block.take() else { return };
-        let scopes = ByteScopes::of(&self.lease);
-        let size = Units::of_block(scopes.blocks().capacity(&block));
-        let meta = std::mem::take(scopes.blocks().meta_mut(&mut block));
-        // Wiped and listed before its charge is given back: whoever is charged next finds it.
-        scopes.blocks().give(block);
-        match meta.charge {
-            Charge::Staged => scopes.give(Side::Staged, 1, size),
-            Charge::Result => scopes.give(Side::Result, 1, size),
-            Charge::None | Charge::WindowInput | Charge::WindowOutput => {
-                crate::broken::accounting_in_drop("a buffer without a charge of its own");
-            }
+        if let Some(block) = self.block.take() {
+            give_back(&self.lease, block);
         }
-        scopes.unframe(meta.framing);
-        drop(meta.stream);
     }
+}
+
+/// The block, then what it was charged to, then what delivered it.
+#[inline(never)]
+fn give_back(lease: &OperationLease, block: Block) {
+    let scopes = ByteScopes::of(lease);
+    // Wiped and listed before its charge is given back: whoever is charged next finds it.
+    let (stream, framing, charge, size) = scopes.blocks().give_with(block, |meta, size| {
+        (meta.stream.take(), meta.framing, meta.take_charge(), Units::of_block(size))
+    });
+    match charge {
+        Charge::Staged => scopes.give(Side::Staged, 1, size),
+        Charge::Result => scopes.give(Side::Result, 1, size),
+        Charge::None | Charge::WindowInput | Charge::WindowOutput => {
+            crate::broken::accounting_in_drop("a buffer without a charge of its own");
+        }
+    }
+    scopes.unframe(framing);
+    drop(stream);
 }

@@ -138,6 +138,14 @@ impl Occupant for SessionSlot {
     }
 }
 
+impl SessionSlot {
+    /// Whether a session is neither stopped nor closed, and has no probe that would have to be asked.
+    #[inline]
+    pub(crate) fn is_undisturbed(session: &SessionLease) -> bool {
+        session.word().load().user() & (STOPPED | CLOSED | PROBED) == 0
+    }
+}
+
 impl Tenure for SessionLease {
     fn floor(shared: &Ground) -> &Floor<Self> {
         &shared.floor

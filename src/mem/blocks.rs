@@ -208,9 +208,18 @@ impl<M> Blocks<M> {
     /// Never allocates, never locks. Touches no page of the block.
     #[inline]
     pub fn take(&self, bytes: usize) -> Option<Block> {
+        self.take_with(bytes, |_| ())
+    }
+
+    /// [`take`](Self::take), and writes what its owner keeps beside it: one look for both.
+    #[inline(always)]
+    pub fn take_with(&self, bytes: usize, begin: impl FnOnce(&mut M)) -> Option<Block> {
         let index = (bytes.max(SMALLEST) - 1).ilog2() + 1 - SMALLEST.ilog2();
         let class = self.classes.get(index as usize)?;
-        class.take().map(|number| Block::new(self.instance, index as usize, number))
+        let number = class.take()?;
+        // SAFETY: B3: the number was just taken off, so the block is this call's.
+        class.side(number, |side| begin(unsafe { &mut (*side).owner }));
+        Some(Block::new(self.instance, index as usize, number))
     }
 
     /// Takes `block` back: wipes what was exposed, then puts it on its list. The wipe runs at memory speed and cannot be
@@ -221,15 +230,29 @@ impl<M> Blocks<M> {
     /// If the block is not one of these; it is lost then.
     #[inline]
     pub fn give(&self, block: Block) {
+        self.give_with(block, |_, _| ());
+    }
+
+    /// [`give`](Self::give), and before it hands what its owner keeps beside it, and its size, to `end`: one look for both.
+    ///
+    /// # Panics
+    ///
+    /// As `give`.
+    #[inline(always)]
+    pub fn give_with<R>(&self, block: Block, end: impl FnOnce(&mut M, usize) -> R) -> R {
         let (class, number) = self.find(&block);
-        // SAFETY: B3: the token was given by value, so nobody else has access.
-        let exposed = class.side(number, |side| unsafe { std::mem::take(&mut (*side).exposed) });
+        let (exposed, ended) = class.side(number, |side| {
+            // SAFETY: B3: the token was given by value, so nobody else has access.
+            let side = unsafe { &mut *side };
+            (std::mem::take(&mut side.exposed), end(&mut side.owner, class.size))
+        });
         // (Wiping nothing is not free: it would cost ten times the rest.)
         if exposed > 0 {
             // SAFETY: B3: as above.
             unsafe { class.pages.bytes_mut(number as usize * class.size, exposed as usize) }.zeroize();
         }
         class.warm.push(&class.links, number);
+        ended
     }
 
     /// The size of `block` in bytes.

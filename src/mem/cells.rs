@@ -157,6 +157,17 @@ impl<T> Cells<T> {
         place.as_ref().expect("an empty cell was asked for its value")
     }
 
+    /// Empties the cell, which stays the caller's.
+    ///
+    /// # Panics
+    ///
+    /// If the cell is not one of these.
+    #[inline]
+    pub fn take(&self, cell: &mut Cell<T>) -> Option<T> {
+        // SAFETY: C3: the token is borrowed exclusively.
+        self.cell(cell).with_mut(|place| unsafe { &mut *place }.take())
+    }
+
     /// Empties the cell and frees it. What was in it is the caller's to drop.
     ///
     /// # Panics

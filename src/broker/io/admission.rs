@@ -13,7 +13,7 @@ use crate::broker::io::call::IoCall;
 use crate::broker::io::memory::{self, IoMemory};
 use crate::broker::io::stop::IoStopHandle;
 use crate::broker::ledger::Cost;
-use crate::broker::session_core::SessionBits;
+use crate::broker::session_core::{SessionBits, SessionSlot};
 use crate::queue::operation::{Cause, Numbers, State, Step, leave_front};
 use crate::queue::wait::{Watch, go_straight, poll_grant};
 use crate::sync::order;
@@ -80,22 +80,43 @@ fn leave(lease: OperationLease) {
 /// refused for that is uncertain: a stop undoes nothing that was sent before.
 ///
 /// Reads the coarse clock: at most one tick late, never early. Allocates nothing.
-#[inline]
+#[inline(always)]
 pub(crate) fn check(lease: &OperationLease) -> Result<(), Error> {
     check_at(lease).map(drop).map_err(|error| if has_started(lease) { error.after_start() } else { error })
 }
 
 /// The same for the doors to connections and jobs. Nothing leaves without one of them, so of the exchange for which one is
 /// refused nothing was sent, whatever the call did before.
-#[inline]
+#[inline(always)]
 pub(crate) fn check_unsent(lease: &OperationLease) -> Result<(), Error> {
     check_at(lease).map(drop)
 }
 
 /// As [`check_unsent`], and gives the time that it looked at, in nanoseconds of the node's clock: whoever needs it afterwards
 /// reads the clock once for both.
-#[inline]
+#[inline(always)]
 pub(crate) fn check_at(lease: &OperationLease) -> Result<u64, Error> {
+    match glance(lease) {
+        Some(now) => Ok(now),
+        None => look(lease),
+    }
+}
+
+/// What most looks come to: nothing stands against it, and there is no probe to ask. Gives the time, in a register, where a
+/// result that can be an error goes through memory.
+#[inline(never)]
+pub(crate) fn glance(lease: &OperationLease) -> Option<u64> {
+    if State(lease.word().load()).cause() != Cause::None || !SessionSlot::is_undisturbed(lease.pin()) {
+        return None;
+    }
+    let now = lease.shared().floor.clock.coarse_nanos();
+    (now < lease.deadline.load(order::COUNT)).then_some(now)
+}
+
+/// What stands against it, if anything does.
+#[cold]
+#[inline(never)]
+fn look(lease: &OperationLease) -> Result<u64, Error> {
     let cause = State(lease.word().load()).cause();
     if cause != Cause::None {
         return Err(Error::from_cause(cause));

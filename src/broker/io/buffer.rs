@@ -3,7 +3,7 @@ use crate::account::dimension::Dimension;
 use crate::broker::bytes::{Charge, Charged, spend};
 use crate::broker::error::{Denied, Error};
 use crate::broker::ground::OperationLease;
-use crate::broker::io::admission::{check, has_started};
+use crate::broker::io::admission::{check, glance, has_started};
 use crate::sync::order;
 
 /// Initialized, fixed-capacity, zeroizing storage that belongs to one operation.
@@ -25,6 +25,25 @@ const _: () = assert!(size_of::<IoBuffer>() == 16, "a handle is two words");
 /// A staged buffer of `capacity` bytes (1 to a chunk) with `framing` bytes of declared metadata, or nothing charged.
 pub(super) fn stage(lease: &OperationLease, capacity: usize, framing: u32) -> Result<IoBuffer, Error> {
     Charged::stage(lease, capacity, framing).map(IoBuffer)
+}
+
+/// The same for an operation that may go on.
+#[inline(always)]
+pub(super) fn checked(lease: &OperationLease, capacity: usize, framing: u32) -> Result<IoBuffer, Error> {
+    if framing == 0
+        && glance(lease).is_some()
+        && let Some(staged) = Charged::stage_at_once(lease, capacity)
+    {
+        return Ok(IoBuffer(staged));
+    }
+    checked_slowly(lease, capacity, framing)
+}
+
+/// With metadata; and once more where it did not come about at once, to say why.
+#[inline(never)]
+fn checked_slowly(lease: &OperationLease, capacity: usize, framing: u32) -> Result<IoBuffer, Error> {
+    check(lease)?;
+    stage(lease, capacity, framing)
 }
 
 impl IoBuffer {

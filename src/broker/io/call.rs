@@ -74,9 +74,9 @@ impl IoCall {
     ///
     /// # Errors
     /// The dimension that has no room; too large for a chunk; stopped; deadline.
+    #[inline]
     pub fn buffer(&self, capacity: usize, framing: u32) -> Result<IoBuffer, Error> {
-        check(self.lease())?;
-        buffer::stage(self.lease(), capacity, framing)
+        buffer::checked(self.lease(), capacity, framing)
     }
     /// Charges `bytes` staged bytes and `framing` metadata for storage that is not ours, until the guard is dropped.
     ///

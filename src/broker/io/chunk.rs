@@ -17,7 +17,7 @@ impl Held {
     /// A block for a place that was just taken, together with `lease`.
     pub(super) fn new(lease: TransferLease, direction: Direction, capacity: usize) -> Held {
         let scopes = ByteScopes::of(lease.pin());
-        let block = charged_block(&scopes, BlockMeta::new(capacity, 0, charge(direction)));
+        let block = charged_block(&scopes, capacity, 0, charge(direction));
         Held { block: Some(block), lease }
     }
     /// An input chunk of these bytes, which fit.
@@ -72,18 +72,17 @@ const fn charge(direction: Direction) -> Charge {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let Some(mut block) = self.block.take() else { return };
+        let Some(block) = self.block.take() else { return };
         let scopes = ByteScopes::of(self.lease.pin());
-        let meta = std::mem::take(scopes.blocks().meta_mut(&mut block));
-        let direction = match meta.charge() {
+        // Wiped and listed before its place is free: whoever takes the place finds a block.
+        let charge = scopes.blocks().give_with(block, |meta, _| meta.take_charge());
+        let direction = match charge {
             Charge::WindowInput => Direction::Input,
             Charge::WindowOutput => Direction::Output,
             Charge::None | Charge::Staged | Charge::Result => {
                 return crate::broken::accounting_in_drop("a chunk without a place in its window");
             }
         };
-        // Wiped and listed before its place is free: whoever takes the place finds a block.
-        scopes.blocks().give(block);
         let freed = window::free(&self.lease, direction);
         if freed.orphaned {
             refund(&scopes, direction, 1, self.lease.place_size());

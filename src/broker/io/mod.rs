@@ -51,5 +51,6 @@ pub use wait::IoWait;
 
 pub(crate) use admission::{
     Front, QueueAge, admit, admit_again, check_at as check_operation_at, check_unsent as check_operation,
+    glance as glance_at_operation,
 };
 pub(crate) use call::stop_seen;

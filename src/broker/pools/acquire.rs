@@ -1,7 +1,7 @@
 //! Waiting for a connection: an idle one, or the turn to dial. The future; the line is in `queue::acquire`.
 use super::admission::PoolCall;
 use super::client::{ClientCore, ProviderClient, Resource};
-use super::connection::{ConnectionReservation, PooledConnection, destroy};
+use super::connection::{ConnectionReservation, Parts, PooledConnection, destroy};
 use super::holder::{Claim, Holder};
 use super::registry::Registry;
 use crate::account::client::Dial;
@@ -136,7 +136,7 @@ fn straight<T: Resource>(client: &ProviderClient<T>, call: &PoolCall) -> Option<
         Err(error) => return Some(Err(error)),
     };
     let claim = match client.take(claim, now) {
-        Ok(connection) => return Some(Ok(Acquired::Idle(connection))),
+        Ok(parts) => return Some(Ok(Acquired::Idle(PooledConnection::of(parts)))),
         Err(claim) => claim,
     };
     let now_ms = core.now_ms();
@@ -205,19 +205,18 @@ fn received<T: Resource>(
     mut place: super::connection::Place<T>,
 ) -> Taken<T> {
     let (core, lease) = (&client.core, call.lease());
-    let mut kept = core.wake_up(&mut place);
-    match core.is_usable(place.index(), &mut kept, core.now_nanos()) {
+    core.wake_up();
+    match core.is_usable(&mut place, core.now_nanos()) {
         Ok(true) => {
             let claim = Claim::held(acquire::unseat_with_connection(lease));
-            let connection =
-                PooledConnection::new(core.clone(), place, kept.resource, Holder::Operation(claim));
-            Taken::Over(Some(Ok(Acquired::Idle(connection))))
+            let connection = Parts::of_idle(core.clone(), place, claim);
+            Taken::Over(Some(Ok(Acquired::Idle(PooledConnection::of(connection)))))
         }
         looked => {
             let mut panics = Panics::none();
             // Back in line before the place is free again, so that nobody behind gets what comes of it.
             panics.run(|| acquire::enter_again(&**core, lease));
-            panics.add(destroy(core, place, kept.resource, None));
+            panics.add(destroy(core, place));
             if let Err(panic) = looked {
                 panic.resume();
             }

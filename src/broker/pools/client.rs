@@ -1,7 +1,7 @@
 //! Clients: one per approved origin of an epoch, with its connections.
 use super::acquire::Acquire;
 use super::admission::PoolCall;
-use super::connection::{ConnectionReservation, Place, PooledConnection, destroy};
+use super::connection::{ConnectionReservation, Kept, Parts, Place, PooledConnection, destroy};
 use super::epoch::{EpochCore, OriginSlot, Tally};
 use super::holder::{Claim, Holder, Requester};
 use super::lifetime;
@@ -12,9 +12,9 @@ use crate::account::scope::{Heed, Scope};
 use crate::account::shares::Share;
 use crate::broker::error::{Denied, Error, What};
 use crate::broker::ground::{Ground, OperationLease, SessionLease};
-use crate::broker::io::check_operation_at;
+use crate::broker::io::{check_operation_at, glance_at_operation as glance};
 use crate::foreign::{Panics, foreign};
-use crate::mem::cells::{Cell, Cells};
+use crate::mem::cells::Cells;
 use crate::queue::acquire::{self, AcquireLine};
 use crate::queue::floor::Floor;
 use crate::sync::atomic::AtomicU64;
@@ -28,14 +28,6 @@ pub trait Resource: Send + 'static {
     /// Whether the connection can be used again: no end of the stream and no stray byte is pending. Asked at checkout; must
     /// not block.
     fn is_reusable(&mut self) -> bool;
-}
-
-/// A connection that rests in its place.
-#[derive(Debug)]
-pub(super) struct Kept<T> {
-    pub(super) resource: T,
-    /// Nanoseconds since the node's base.
-    pub(super) idle_since: u64,
 }
 
 /// What the registry knows of a client, whatever its resource is.
@@ -90,8 +82,12 @@ pub(super) struct ClientCore<T: Resource> {
     pub(super) number: u32,
     /// What refusals name it by.
     slot: u16,
+    /// The logical provider of its epoch, and the epoch's instance tag: kept here, so that to ask whether the epoch is
+    /// current is one look at a word.
+    provider: u16,
+    tag: u32,
     pub(super) word: Line<ClientWord>,
-    pub(super) cells: Cells<Option<Kept<T>>>,
+    pub(super) cells: Cells<Kept<T>>,
     /// By place: what the control task looks at, which does not take what it only looks at.
     times: Box<[Times]>,
     /// Dials that succeeded: each connection has its number, and by it its time to live.
@@ -108,6 +104,14 @@ struct Times {
     rests_since: AtomicU64,
     /// When its time to live is over; `u64::MAX`: never.
     ends: AtomicU64,
+}
+
+impl Times {
+    /// When what rests since `since` has rested for `age`, or has lived for its time.
+    #[inline(always)]
+    fn due(&self, since: u64, age: u64) -> u64 {
+        since.saturating_add(age).min(self.ends.load(order::OBSERVE))
+    }
 }
 
 /// What a client is charged: its value, its places, and the lists it stands in.
@@ -128,6 +132,8 @@ impl<T: Resource> ClientCore<T> {
         let word = Line::new(ClientWord::default());
         word.open(connections);
         ClientCore {
+            provider: epoch.logical.number(),
+            tag: epoch.tag,
             epoch,
             origin,
             number: names.0,
@@ -156,8 +162,10 @@ impl<T: Resource> ClientCore<T> {
         clock.millis_since_base(clock.now())
     }
     /// Whether nothing may be parked any more.
+    #[inline(always)]
     pub(super) fn is_retired(&self) -> bool {
-        self.word.is_closed() || !self.epoch.is_current()
+        let current = || self.ground().floor.providers[usize::from(self.provider)].tag();
+        self.word.is_closed() || current() != self.tag
     }
     /// Whether somebody waits in line, or is about to: newcomers that can wait go behind.
     pub(super) fn is_waited_for(&self) -> bool {
@@ -176,39 +184,34 @@ impl<T: Resource> ClientCore<T> {
         self.times[usize::from(place)].ends.load(order::OBSERVE)
     }
     /// It rests from `since` on. When it is to be destroyed, at the latest.
-    pub(super) fn note_idle(&self, place: &Place<T>, since: u64) -> u64 {
-        self.times[usize::from(place.index())].rests_since.store(since, order::PUBLISH);
-        self.due(usize::from(place.index()), self.registry().idle_age_nanos())
+    pub(super) fn note_idle(&self, place: u8, since: u64) -> u64 {
+        let times = &self.times[usize::from(place)];
+        times.rests_since.store(since, order::PUBLISH);
+        times.due(since, self.registry().idle_age_nanos())
     }
     /// When what rests at a place has rested for `age`, or has lived for its time.
     fn due(&self, place: usize, age: u64) -> u64 {
         let times = &self.times[place];
-        let rested = times.rests_since.load(order::OBSERVE).saturating_add(age);
-        rested.min(times.ends.load(order::OBSERVE))
+        times.due(times.rests_since.load(order::OBSERVE), age)
     }
-    /// Takes a connection out of the place in which it rested, and gives its idle share back.
-    pub(super) fn wake_up(&self, place: &mut Place<T>) -> Kept<T> {
+    /// A connection was taken from those that rest: gives its idle share back.
+    #[inline(always)]
+    pub(super) fn wake_up(&self) {
         self.ground().shares.give(Share::Idle);
-        match self.cells.get_mut(place).take() {
-            Some(kept) => kept,
-            None => crate::broken::accounting("an idle place without a connection"),
-        }
     }
     /// Whether a connection that rested can be used: not too old, not too long at rest, and good by its own word.
     ///
     /// # Errors
     /// A panic of the adapter's look: the connection is to be destroyed, like after a `no`.
-    pub(super) fn is_usable(
-        &self,
-        place: u8,
-        kept: &mut Kept<T>,
-        now: u64,
-    ) -> Result<bool, crate::foreign::Panic> {
+    #[inline(always)]
+    pub(super) fn is_usable(&self, place: &mut Place<T>, now: u64) -> Result<bool, crate::foreign::Panic> {
+        let index = place.index();
+        let kept = self.cells.get_mut(place);
         let rested = now.saturating_sub(kept.idle_since);
         if planted!("expired_handed_out") {
             return foreign(|| kept.resource.is_reusable());
         }
-        if rested >= self.registry().idle_age_nanos() || now >= self.ends_at(place) {
+        if rested >= self.registry().idle_age_nanos() || now >= self.ends_at(index) {
             return Ok(false);
         }
         foreign(|| kept.resource.is_reusable())
@@ -218,23 +221,28 @@ impl<T: Resource> ClientCore<T> {
     ///
     /// # Panics
     /// What the adapter's look or a destructor panics with.
-    fn take_idle(&self, now: u64) -> Option<(Place<T>, T)> {
+    #[inline(always)]
+    fn take_idle(&self, now: u64) -> Option<Place<T>> {
         for _ in 0..self.cells.capacity() {
             let mut place = self.cells.take_idle()?;
-            let mut kept = self.wake_up(&mut place);
-            let mut panics = Panics::none();
-            let mut usable = false;
-            match self.is_usable(place.index(), &mut kept, now) {
-                Ok(found) => usable = found,
-                Err(panic) => panics.run(|| panic.resume()),
+            self.wake_up();
+            match self.is_usable(&mut place, now) {
+                Ok(true) => return Some(place),
+                looked => self.of_no_use(place, looked),
             }
-            if usable {
-                return Some((place, kept.resource));
-            }
-            panics.add(destroy(self, place, kept.resource, None));
-            panics.resume();
         }
         None
+    }
+    /// Destroys an idle connection that cannot be used again.
+    #[cold]
+    #[inline(never)]
+    fn of_no_use(&self, place: Place<T>, looked: Result<bool, crate::foreign::Panic>) {
+        let mut panics = Panics::none();
+        if let Err(panic) = looked {
+            panics.run(|| panic.resume());
+        }
+        panics.add(destroy(self, place));
+        panics.resume();
     }
     /// Takes a connection of the node; if there is none, the client with most idle ones gives one up.
     fn take_share(&self) -> Result<(), Error> {
@@ -260,7 +268,7 @@ impl<T: Resource> ClientCore<T> {
 
 impl<T: Resource> acquire::Client for ClientCore<T> {
     type Tenure = SessionLease;
-    type Kept = Option<Kept<T>>;
+    type Kept = Kept<T>;
     fn floor(&self) -> &Floor<SessionLease> {
         &self.ground().floor
     }
@@ -270,16 +278,16 @@ impl<T: Resource> acquire::Client for ClientCore<T> {
     fn word(&self) -> &ClientWord {
         &self.word
     }
-    fn cells(&self) -> &Cells<Option<Kept<T>>> {
+    fn cells(&self) -> &Cells<Kept<T>> {
         &self.cells
     }
     fn rests_again(&self, index: u8) {
         // The control task did not see it while it was out.
         self.registry().events.look_at(self.due(usize::from(index), self.registry().idle_age_nanos()));
     }
-    fn orphaned(&self, mut place: Cell<Option<Kept<T>>>) {
-        let kept = self.wake_up(&mut place);
-        destroy(self, place, kept.resource, None).resume();
+    fn orphaned(&self, place: Place<T>) {
+        self.wake_up();
+        destroy(self, place).resume();
     }
 }
 
@@ -312,12 +320,12 @@ impl<T: Resource> AnyClient for ClientCore<T> {
                     found.next = Some(now);
                     return found;
                 }
-                let Some(mut place) = self.cells.take_idle_at(index) else { continue };
+                let Some(place) = self.cells.take_idle_at(index) else { continue };
                 // It may be another connection by now.
                 if due(index) <= now {
                     *left -= 1;
-                    let kept = self.wake_up(&mut place);
-                    found.panics.add(destroy(self, place, kept.resource, None));
+                    self.wake_up();
+                    found.panics.add(destroy(self, place));
                     continue;
                 }
                 found.panics.run(|| acquire::put_back(self, place));
@@ -330,9 +338,9 @@ impl<T: Resource> AnyClient for ClientCore<T> {
         found
     }
     fn evict(&self) -> Option<Panics> {
-        let mut place = self.cells.take_idle()?;
-        let kept = self.wake_up(&mut place);
-        Some(destroy(self, place, kept.resource, None))
+        let place = self.cells.take_idle()?;
+        self.wake_up();
+        Some(destroy(self, place))
     }
     fn word(&self) -> &ClientWord {
         &self.word
@@ -398,6 +406,7 @@ impl<T: Resource> ProviderClient<T> {
     }
 
     /// Whether the call was admitted for this client and may go on; and the time of this look, by the coarse clock.
+    #[inline(always)]
     pub(super) fn check(&self, call: &PoolCall) -> Result<u64, Error> {
         if !call.is_of(self.core.ground(), self.core.number) {
             return Err(Error::denied(Denied::ForeignClient));
@@ -414,8 +423,28 @@ impl<T: Resource> ProviderClient<T> {
     ///
     /// # Panics
     /// If [`Resource::is_reusable`] or a destructor panics: that connection is destroyed, and nothing else is lost.
+    #[inline(always)]
     pub fn checkout<R: Requester>(&self, request: &R) -> Result<Option<PooledConnection<T>>, Error> {
         let call = request.call();
+        match self.checkout_at_once(call) {
+            Some(parts) => Ok(Some(PooledConnection::of(parts))),
+            None => self.checkout_slowly(call),
+        }
+    }
+    /// What most checkouts come to; or nothing, without saying why. Two registers, where a result that can be an error goes
+    /// through memory.
+    #[inline(never)]
+    fn checkout_at_once(&self, call: &PoolCall) -> Option<Parts<T>> {
+        if !call.is_of(self.core.ground(), self.core.number) || self.core.word.is_marked() {
+            return None;
+        }
+        let now = glance(call.lease())?;
+        let claim = Claim::of(call.lease()).ok()?;
+        self.take(claim, now).ok()
+    }
+    #[cold]
+    #[inline(never)]
+    fn checkout_slowly(&self, call: &PoolCall) -> Result<Option<PooledConnection<T>>, Error> {
         let now = self.check(call)?;
         if self.core.word.is_marked() {
             // The last of them may have left without the line having looked since.
@@ -424,14 +453,13 @@ impl<T: Resource> ProviderClient<T> {
                 return Err(Error::busy());
             }
         }
-        Ok(self.take(Claim::of(call.lease())?, now).ok())
+        Ok(self.take(Claim::of(call.lease())?, now).ok().map(PooledConnection::of))
     }
     /// An idle connection, whoever waits; or the claim back.
-    pub(super) fn take(&self, claim: Claim, now: u64) -> Result<PooledConnection<T>, Claim> {
+    #[inline(always)]
+    pub(super) fn take(&self, claim: Claim, now: u64) -> Result<Parts<T>, Claim> {
         match self.core.take_idle(now) {
-            Some((place, resource)) => {
-                Ok(PooledConnection::new(self.core.clone(), place, resource, Holder::Operation(claim)))
-            }
+            Some(place) => Ok(Parts::of_idle(self.core.clone(), place, claim)),
             None => Err(claim),
         }
     }

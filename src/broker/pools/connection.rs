@@ -1,6 +1,7 @@
 //! Connections: reserved before the dial, destroyed before their charge.
-use super::client::{ClientCore, Kept, Resource};
-use super::holder::Holder;
+use super::client::{ClientCore, Resource};
+use super::holder::{Claim, Holder};
+use super::maintenance::MaintenanceRequest;
 use super::registry::Registry;
 use crate::account::jobs::Job;
 use crate::account::scope::Scope;
@@ -23,8 +24,33 @@ impl Exchange {
     }
 }
 
+/// A connection at its place.
+#[derive(Debug)]
+pub(super) struct Kept<T> {
+    pub(super) resource: T,
+    /// Nanoseconds since the node's base: since when it rests.
+    pub(super) idle_since: u64,
+    /// The operation that has it; nobody's while it rests. (Apart from the other holders, so that it is one word to move.)
+    pub(super) claim: Claim,
+    /// The maintenance request that has it. Such a connection never rests.
+    pub(super) maintenance: Option<MaintenanceRequest>,
+    /// A close of it has failed, for which it is counted.
+    pub(super) close_failed: bool,
+}
+
+impl<T> Kept<T> {
+    /// Just made.
+    pub(super) fn new(resource: T, holder: Holder) -> Kept<T> {
+        let (claim, maintenance) = match holder {
+            Holder::Operation(claim) => (claim, None),
+            Holder::Maintenance(request) => (Claim::nobodys(), Some(request)),
+        };
+        Kept { resource, idle_since: 0, claim, maintenance, close_failed: false }
+    }
+}
+
 /// The place of a connection among those of its client.
-pub(super) type Place<T> = Cell<Option<Kept<T>>>;
+pub(super) type Place<T> = Cell<Kept<T>>;
 
 /// The right to make one connection of a client, charged before anything is dialled. There is one at a time.
 ///
@@ -70,7 +96,7 @@ impl<T: Resource> ConnectionReservation<T> {
         client.begin_life(&place);
         client.ground().jobs.give(Job::Connecting);
         let waited_for = client.word.dial_done();
-        let connection = PooledConnection::new(client, place, resource, holder);
+        let connection = PooledConnection::made(client, place, resource, holder);
         if waited_for && let Some(parts) = &connection.parts {
             acquire::serve(&*parts.client);
         }
@@ -109,39 +135,38 @@ impl<T: Resource> Drop for ConnectionReservation<T> {
 }
 
 /// A connection in use. It holds its request, so the request's running units stay held until it is parked or destroyed.
+///
+/// It is two words: the resource stays at its place in the client, whoever has it.
 #[must_use = "dropping a connection destroys it"]
 #[derive(Debug)]
 pub struct PooledConnection<T: Resource> {
+    /// Gone only while it is being parked, destroyed or dropped.
     parts: Option<Parts<T>>,
 }
 
+/// A connection in use, without the end that it comes to when it is dropped: two words, one of which is never zero.
 #[derive(Debug)]
-struct Parts<T: Resource> {
+pub(super) struct Parts<T: Resource> {
     client: Arc<ClientCore<T>>,
     place: Place<T>,
-    resource: T,
-    holder: Holder,
-    closes: Closes,
-}
-
-/// Whether a close of a connection has failed, for which it is counted. As wide as its neighbours, so that they are moved
-/// together as they were written (see [`Error`]).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u64)]
-enum Closes {
-    NotFailed,
-    Failed,
 }
 
 impl<T: Resource> PooledConnection<T> {
-    /// A connection that was just made, or one that was idle and left its place empty.
-    pub(super) fn new(client: Arc<ClientCore<T>>, place: Place<T>, resource: T, holder: Holder) -> Self {
-        PooledConnection { parts: Some(Parts { client, place, resource, holder, closes: Closes::NotFailed }) }
+    /// A connection that was just made.
+    fn made(client: Arc<ClientCore<T>>, mut place: Place<T>, resource: T, holder: Holder) -> Self {
+        let before = client.cells.put(&mut place, Kept::new(resource, holder));
+        debug_assert!(before.is_none(), "a connection's place is empty before it is made");
+        PooledConnection { parts: Some(Parts { client, place }) }
+    }
+    #[inline(always)]
+    pub(super) fn of(parts: Parts<T>) -> Self {
+        PooledConnection { parts: Some(parts) }
     }
     /// The connection itself.
+    #[inline]
     pub fn resource(&mut self) -> &mut T {
         match &mut self.parts {
-            Some(parts) => &mut parts.resource,
+            Some(parts) => &mut parts.kept().resource,
             None => crate::broken::accounting("a connection was used after its end"),
         }
     }
@@ -153,7 +178,7 @@ impl<T: Resource> PooledConnection<T> {
         let Some(parts) = &mut self.parts else {
             crate::broken::accounting("a connection was used after its end");
         };
-        if std::mem::replace(&mut parts.closes, Closes::Failed) == Closes::NotFailed
+        if !std::mem::replace(&mut parts.kept().close_failed, true)
             && parts.client.ground().jobs.reserve(Job::FailedCleanup).is_err()
         {
             crate::broken::accounting("there are more failed cleanups than connections");
@@ -168,47 +193,13 @@ impl<T: Resource> PooledConnection<T> {
     ///
     /// # Panics
     /// If the destructor of a connection that cannot be parked panics; everything is given back all the same.
+    #[inline(always)]
     pub fn park(mut self, exchange: Exchange) -> Result<(), Error> {
         let Exchange(()) = exchange;
-        let Some(parts) = self.parts.take() else {
-            crate::broken::accounting("a connection was used after its end");
-        };
-        if parts.closes == Closes::Failed {
-            parts.destroy().resume();
-            return Err(Error::denied(Denied::NotReusable));
+        match self.parts.take() {
+            Some(parts) => parts.park(),
+            None => crate::broken::accounting("a connection was used after its end"),
         }
-        let Parts { client, mut place, resource, holder, closes: _ } = parts;
-        let allowed = holder.check_park().and_then(|now| client.rest(&place, now));
-        let now = match allowed {
-            Ok(now) => now,
-            Err(error) => {
-                let panics = destroy(&client, place, resource, Some(holder));
-                farewell(client);
-                panics.resume();
-                return Err(error);
-            }
-        };
-        let due = client.note_idle(&place, now);
-        let before = client.cells.put(&mut place, Some(Kept { resource, idle_since: now }));
-        debug_assert!(!matches!(before, Some(Some(_))), "a connection's place is empty while it is in use");
-        if let Err(mut place) = client.cells.park(place) {
-            // Closed meanwhile, and nobody else took it.
-            let kept = client.wake_up(&mut place);
-            let panics = destroy(&client, place, kept.resource, Some(holder));
-            farewell(client);
-            panics.resume();
-            return Err(Error::retired(What::Epoch));
-        }
-        client.registry().events.look_at(due);
-        // The last lease of the operation may wake others.
-        let mut panics = Panics::none();
-        panics.run(|| drop(holder));
-        // Meets the marker of an acquire line, which steps on the idle words after it has marked.
-        if client.word.is_marked() {
-            panics.run(|| acquire::serve(&*client));
-        }
-        panics.resume();
-        Ok(())
     }
 }
 
@@ -221,10 +212,53 @@ impl<T: Resource> Drop for PooledConnection<T> {
 }
 
 impl<T: Resource> Parts<T> {
-    fn destroy(self) -> Panics {
-        let Parts { client, place, resource, holder, closes } = self;
-        let panics = destroy(&client, place, resource, Some(holder));
-        if closes == Closes::Failed {
+    /// A connection that was idle.
+    #[inline(always)]
+    pub(super) fn of_idle(client: Arc<ClientCore<T>>, mut place: Place<T>, claim: Claim) -> Self {
+        client.cells.get_mut(&mut place).claim = claim;
+        Parts { client, place }
+    }
+
+    #[inline(always)]
+    fn kept(&mut self) -> &mut Kept<T> {
+        self.client.cells.get_mut(&mut self.place)
+    }
+
+    #[inline(never)]
+    fn park(mut self) -> Result<(), Error> {
+        let index = self.place.index();
+        let kept = self.client.cells.get_mut(&mut self.place);
+        let now = match self.client.may_rest(kept, index) {
+            Ok(now) => now,
+            Err(error) => {
+                self.destroy().resume();
+                return Err(error);
+            }
+        };
+        kept.idle_since = now;
+        let claim = std::mem::replace(&mut kept.claim, Claim::nobodys());
+        let Parts { client, place } = self;
+        let due = client.note_idle(index, now);
+        if let Err(place) = client.cells.park(place) {
+            return Err(came_too_late(client, place, claim));
+        }
+        client.registry().events.look_at(due);
+        // Meets the marker of an acquire line, which steps on the idle words after it has marked.
+        if client.word.is_marked() {
+            parked_for_somebody(client, claim);
+        } else {
+            drop(claim);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn destroy(mut self) -> Panics {
+        let close_failed = self.kept().close_failed;
+        let Parts { client, place } = self;
+        let panics = destroy(&client, place);
+        if close_failed {
             client.ground().jobs.give(Job::FailedCleanup);
             client.registry().ended();
         }
@@ -233,14 +267,34 @@ impl<T: Resource> Parts<T> {
     }
 }
 
-/// Destroys a connection: the resource first, guarded, then its place, and after it everything that is charged.
-pub(super) fn destroy<T: Resource>(
-    client: &ClientCore<T>,
-    place: Place<T>,
-    resource: T,
-    holder: Option<Holder>,
-) -> Panics {
+/// The client was closed while its connection was parked, and nobody else has taken it.
+#[cold]
+#[inline(never)]
+fn came_too_late<T: Resource>(client: Arc<ClientCore<T>>, mut place: Place<T>, claim: Claim) -> Error {
+    client.wake_up();
+    client.cells.get_mut(&mut place).claim = claim;
+    let panics = destroy(&client, place);
+    farewell(client);
+    panics.resume();
+    Error::retired(What::Epoch)
+}
+
+/// A connection was parked, and somebody waits for one. The last lease of the operation may wake others, too.
+#[cold]
+#[inline(never)]
+fn parked_for_somebody<T: Resource>(client: Arc<ClientCore<T>>, claim: Claim) {
     let mut panics = Panics::none();
+    panics.run(|| drop(claim));
+    panics.run(|| acquire::serve(&*client));
+    panics.resume();
+}
+
+/// Destroys a connection: the resource first, guarded, then its place, and after it everything that is charged.
+pub(super) fn destroy<T: Resource>(client: &ClientCore<T>, mut place: Place<T>) -> Panics {
+    let mut panics = Panics::none();
+    let Some(Kept { resource, claim, maintenance, .. }) = client.cells.take(&mut place) else {
+        crate::broken::accounting("a place without its connection");
+    };
     let mut resource = Some(resource);
     if !planted!("refund_before_drop") {
         panics.run(|| drop(resource.take()));
@@ -249,7 +303,7 @@ pub(super) fn destroy<T: Resource>(
     let waited_for = client.word.give_connection();
     client.ground().shares.give(Share::Connection);
     client.epoch.give_connection();
-    panics.run(|| drop(holder));
+    panics.run(|| drop((claim, maintenance)));
     if waited_for {
         panics.run(|| acquire::serve(client));
     }
@@ -270,13 +324,20 @@ pub(super) fn farewell<T: Resource>(client: Arc<ClientCore<T>>) {
 }
 
 impl<T: Resource> ClientCore<T> {
-    /// Takes the share of an idle connection, if the client may have any and the connection is not too old at `now`, which it
-    /// gives back.
-    fn rest(&self, place: &Place<T>, now: u64) -> Result<u64, Error> {
+    /// Takes the share of an idle connection, if this one may become one; and gives the time of this look.
+    #[inline(always)]
+    fn may_rest(&self, kept: &Kept<T>, index: u8) -> Result<u64, Error> {
+        if kept.close_failed {
+            return Err(Error::denied(Denied::NotReusable));
+        }
+        if kept.maintenance.is_some() {
+            return Err(Error::denied(Denied::Maintenance));
+        }
+        let now = kept.claim.check_at()?;
         if self.is_retired() {
             return Err(Error::retired(What::Epoch));
         }
-        if self.ends_at(place.index()) <= now {
+        if self.ends_at(index) <= now {
             return Err(Error::denied(Denied::NotReusable));
         }
         let full = |dimension| self.ground().refuse(Error::full(dimension, Scope::Node));

@@ -46,7 +46,7 @@ pub(super) mod sealed {
 /// The one connection that an operation may have of its client: a lease, and HOLDS in the operation's word (O6).
 #[derive(Debug)]
 pub(super) struct Claim {
-    /// `None` only while it is dropped.
+    /// `None` where it is nobody's.
     lease: Option<OperationLease>,
 }
 
@@ -65,8 +65,13 @@ impl Claim {
     pub(super) fn held(lease: OperationLease) -> Claim {
         Claim { lease: Some(lease) }
     }
+    /// In the place of one, where nobody has a connection.
+    pub(super) const fn nobodys() -> Claim {
+        Claim { lease: None }
+    }
     /// Whether the operation may go on; and the time of this look.
-    fn check_at(&self) -> Result<u64, Error> {
+    #[inline(always)]
+    pub(super) fn check_at(&self) -> Result<u64, Error> {
         match &self.lease {
             Some(lease) => check_operation_at(lease),
             None => crate::broken::accounting("a connection was used after its operation let it go"),
@@ -79,6 +84,7 @@ impl Claim {
 }
 
 impl Drop for Claim {
+    #[inline]
     fn drop(&mut self) {
         if let Some(lease) = self.lease.take() {
             // The bit and the lease go in one step.
@@ -105,16 +111,6 @@ impl Holder {
         match self {
             Holder::Operation(claim) => claim.check_at().map(drop),
             Holder::Maintenance(request) => request.checkpoint(),
-        }
-    }
-    /// Whether its connections may rest for whoever comes next; and the time of this look.
-    ///
-    /// # Errors
-    /// As [`check`](Self::check); a maintenance request's never may.
-    pub(super) fn check_park(&self) -> Result<u64, Error> {
-        match self {
-            Holder::Operation(claim) => claim.check_at(),
-            Holder::Maintenance(_) => Err(Error::denied(Denied::Maintenance)),
         }
     }
 }

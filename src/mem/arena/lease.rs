@@ -185,11 +185,17 @@ impl<T: Occupant> Drop for Lease<T> {
         let word: &AtomicU64 = unsafe { &(*self.slot.as_ptr()).word };
         let last = Bits(word.fetch_sub(LEASE, order::STEP));
         match last.leases() {
-            1 => T::last_lease(Ending { slot: self.slot, last, arena: PhantomData }),
+            1 => ended::<T>(self.slot, last),
             0 => crate::broken::accounting_in_drop("a lease was dropped that nobody had counted"),
             _ => {}
         }
     }
+}
+
+/// Out of the way of all the leases that are not the last.
+#[inline(never)]
+fn ended<T: Occupant>(slot: NonNull<Slot<T>>, last: Bits) {
+    T::last_lease(Ending { slot, last, arena: PhantomData });
 }
 
 impl<T: Occupant> std::fmt::Debug for Lease<T> {
