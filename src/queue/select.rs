@@ -11,9 +11,13 @@
 //! * A provider that was found full is *closed*. Tenants that wait for closed providers only are taken out of
 //!   `active` when they are met, each at most once per time it was put there, and they are put there only by an
 //!   enqueue or by their own unblocking.
-//! * A closed provider that got room is *opening*: it adds its own set of waiting tenants to the choice by OR, so that a
-//!   unit that comes free puts nobody back one by one. It closes again when it is found full, and is *open* when
+//! * A closed provider that got room is *opening*: it adds the one of its waiting tenants that is next to the choice, so that
+//!   a unit that comes free puts nobody back one by one. It closes again when it is found full, and is *open* when
 //!   nobody waits for it any more.
+//!
+//! Whoever is passed over because what it waits for is full keeps its place. The rotation over all tenants does not know
+//! that place any more, since others had their turns meanwhile, at other providers or as direct I/O. So each provider goes
+//! round its own tenants while it is closed or opening, and a turn of class 0 does not move the rotation of the tenants.
 use super::floor::{PROVIDERS, TENANTS};
 use crate::sync::Table;
 use crate::sync::atomic::AtomicU16;
@@ -21,8 +25,6 @@ use crate::sync::order;
 
 const TENANT_WORDS: usize = TENANTS.div_ceil(64);
 const PROVIDER_WORDS: usize = PROVIDERS.div_ceil(64);
-/// The place of class 0 in the rotation: after the last tenant.
-const DIRECT: usize = TENANTS;
 
 /// The links of the operations, by index; the turn alone writes them.
 pub trait Links {
@@ -126,6 +128,28 @@ impl TenantSet {
     fn is_empty(&self) -> bool {
         self.summary == 0
     }
+    /// The first from this one on that is here and not in `other`.
+    fn first_from(&self, from: usize, other: &TenantSet) -> Option<u16> {
+        if self.summary == 0 {
+            return None;
+        }
+        let mut word = from / 64;
+        let mut mask = u64::MAX << (from % 64);
+        // Behind the last tenant there is none.
+        while word < TENANT_WORDS {
+            let tenants = self.words[word] & !other.words[word] & mask;
+            if tenants != 0 {
+                return Some((word * 64) as u16 + tenants.trailing_zeros() as u16);
+            }
+            mask = u64::MAX;
+            let above = if word >= 63 { 0 } else { self.summary & (u64::MAX << (word + 1)) };
+            if above == 0 {
+                return None;
+            }
+            word = above.trailing_zeros() as usize;
+        }
+        None
+    }
 }
 
 const fn place(number: u16) -> (usize, u64) {
@@ -158,6 +182,8 @@ pub struct Selection {
     served: Table<u16>,
     /// Per provider: the tenants that wait for it.
     waiting: Table<TenantSet>,
+    /// Per provider: the tenant behind the one that it served last.
+    next_served: Table<u16>,
     active: TenantSet,
     blocked: TenantSet,
     /// Tenants that were unblocked and whose mark is still on.
@@ -165,8 +191,12 @@ pub struct Selection {
     closed: ProviderSet,
     opening: ProviderSet,
     direct: Fifo,
-    /// The place served last in the rotation.
+    /// The tenant served last.
     last: usize,
+    /// The place of class 0 in the rotation: after this tenant, which was the last one when class 0 had its turn.
+    direct_after: usize,
+    /// Whether no tenant was served since.
+    direct_was_last: bool,
     /// How many are linked.
     linked: usize,
 }
@@ -179,13 +209,16 @@ impl Selection {
             wanted: Table::new(TENANTS),
             served: Table::new(TENANTS),
             waiting: Table::new(PROVIDERS),
+            next_served: Table::new(PROVIDERS),
             active: TenantSet::default(),
             blocked: TenantSet::default(),
             reopened: TenantSet::default(),
             closed: [0; PROVIDER_WORDS],
             opening: [0; PROVIDER_WORDS],
             direct: Fifo::default(),
-            last: DIRECT,
+            last: TENANTS - 1,
+            direct_after: TENANTS - 1,
+            direct_was_last: true,
             linked: 0,
         }
     }
@@ -261,20 +294,26 @@ impl Selection {
     /// The next of the rotation. `pool` false: only direct waiters are asked for.
     pub fn candidate(&mut self, pool: bool, direct: bool) -> Option<Candidate> {
         let direct = direct && self.direct.head != 0;
-        if pool {
-            // From the place after the last one to the end, then class 0, then from the beginning.
-            let from = if self.last == DIRECT { 0 } else { self.last + 1 };
-            if let Some(found) = self.tenant_from(from, DIRECT) {
-                return Some(found);
-            }
-            if direct && self.last != DIRECT {
-                return self.direct_candidate();
-            }
-            if let Some(found) = self.tenant_from(0, from) {
-                return Some(found);
-            }
+        if !pool {
+            return if direct { self.direct_candidate() } else { None };
         }
-        if direct { self.direct_candidate() } else { None }
+        let (last, place) = (self.last, self.direct_after);
+        if !direct {
+            return self.tenant_between(last, last);
+        }
+        if place == last && !self.direct_was_last {
+            return self.direct_candidate();
+        }
+        // From the tenant after the last one to the place of class 0, then class 0.
+        self.tenant_between(last, place).or_else(|| self.direct_candidate())
+    }
+
+    /// The next behind `after`, round the end, up to and including `to`.
+    fn tenant_between(&mut self, after: usize, to: usize) -> Option<Candidate> {
+        if after < to {
+            return self.tenant_from(after + 1, to + 1);
+        }
+        self.tenant_from(after + 1, TENANTS).or_else(|| self.tenant_from(0, to + 1))
     }
 
     fn direct_candidate(&self) -> Option<Candidate> {
@@ -299,38 +338,43 @@ impl Selection {
     }
 
     fn next_tenant(&self, from: usize, to: usize) -> Option<u16> {
-        let mut word = from / 64;
-        let mut mask = u64::MAX << (from % 64);
-        let mut summary = self.active.summary;
-        for provider in bits(&self.opening) {
-            summary |= self.waiting[provider].summary;
-        }
-        while word < TENANT_WORDS {
-            if summary & (1 << word) != 0 {
-                let mut tenants = self.active.words[word];
-                for provider in bits(&self.opening) {
-                    tenants |= self.waiting[provider].words[word];
-                }
-                tenants &= !self.blocked.words[word] & mask;
-                if tenants != 0 {
-                    let tenant = word * 64 + tenants.trailing_zeros() as usize;
-                    return (tenant < to).then_some(tenant as u16);
+        let mut found = self.active.first_from(from, &self.blocked);
+        if self.is_opening() {
+            for provider in bits(&self.opening) {
+                if let Some(next) = self.next_of(provider)
+                    && usize::from(next) >= from
+                    && found.is_none_or(|tenant| next < tenant)
+                {
+                    found = Some(next);
                 }
             }
-            mask = u64::MAX;
-            let above = if word >= 63 { 0 } else { summary & (u64::MAX << (word + 1)) };
-            if above == 0 {
-                return None;
-            }
-            word = above.trailing_zeros() as usize;
         }
-        None
+        found.filter(|tenant| usize::from(*tenant) < to)
+    }
+
+    fn is_opening(&self) -> bool {
+        self.opening.iter().fold(0, |all, word| all | word) != 0
+    }
+
+    /// Whose turn it is at a provider: the tenants that wait for it go round, those that are blocked left out.
+    fn next_of(&self, provider: usize) -> Option<u16> {
+        let waiting = &self.waiting[provider];
+        let from = usize::from(self.next_served[provider]);
+        waiting.first_from(from, &self.blocked).or_else(|| waiting.first_from(0, &self.blocked))
     }
 
     fn next_provider(&self, tenant: u16) -> Option<u16> {
         let wanted = &self.wanted[usize::from(tenant)];
-        let usable: ProviderSet =
-            core::array::from_fn(|word| wanted[word] & (!self.closed[word] | self.opening[word]));
+        let mut usable: ProviderSet = core::array::from_fn(|word| wanted[word] & !self.closed[word]);
+        if self.is_opening() {
+            // Offered to the one that is next there, and to no other.
+            let offered = core::array::from_fn(|word| wanted[word] & self.opening[word]);
+            for provider in bits(&offered) {
+                if self.next_of(provider) == Some(tenant) {
+                    provider_put(&mut usable, provider as u16, true);
+                }
+            }
+        }
         let after = usize::from(self.served[usize::from(tenant)]) + 1;
         bit_from(&usable, after).or_else(|| bit_from(&usable, 0)).map(|provider| provider as u16)
     }
@@ -338,14 +382,20 @@ impl Selection {
     /// The candidate was granted: it leaves its group and the rotation moves on.
     pub fn granted(&mut self, links: &impl Links, candidate: Candidate) -> Emptied {
         match candidate.group {
-            Group::Direct => self.last = DIRECT,
+            Group::Direct => {
+                self.direct_after = self.last;
+                self.direct_was_last = true;
+            }
             Group::Pair { tenant, provider } => {
                 // Its next provider in the same rotation.
                 let again = planted!("rotor_counts_providers") && provider > self.served[usize::from(tenant)];
                 if !again {
                     self.last = usize::from(tenant);
                 }
+                self.direct_was_last = false;
                 self.served[usize::from(tenant)] = provider;
+                // At most the number of tenants.
+                self.next_served[usize::from(provider)] = tenant + 1;
             }
         }
         self.unlink(links, candidate.operation, candidate.group)
@@ -431,16 +481,16 @@ pub struct Emptied {
 }
 
 fn bits(set: &ProviderSet) -> impl Iterator<Item = usize> + use<> {
-    let set = *set;
-    (0..PROVIDER_WORDS).flat_map(move |word| {
-        let mut rest = set[word];
-        core::iter::from_fn(move || {
-            (rest != 0).then(|| {
-                let bit = rest.trailing_zeros() as usize;
-                rest &= rest - 1;
-                word * 64 + bit
-            })
-        })
+    let (set, mut word) = (*set, 0);
+    let mut rest = set[0];
+    core::iter::from_fn(move || {
+        while rest == 0 {
+            word += 1;
+            rest = *set.get(word)?;
+        }
+        let bit = rest.trailing_zeros() as usize;
+        rest &= rest - 1;
+        Some(word * 64 + bit)
     })
 }
 

@@ -34,114 +34,17 @@
 //! epochs, revocation, withdrawal, lowering of limits, closing, retirement, time. Not yet: transfers, jobs and cleanup,
 //! ingress, maintenance, follow-ups, probes, maximum lifetime, panics of foreign code. One thread runs it: races of steps
 //! are for the models in `loom-tests/`.
-//!
-//! Open: `SEED=1003908` ends with an operation that the model has among the waiting and the library does not. Whose mistake
-//! that is has not been found out.
 #![allow(clippy::print_stdout, reason = "the figures of a run are its result")]
 
-mod bytes;
-mod conns;
-mod control;
-mod drain;
-mod model;
-mod order;
-mod real;
-mod requests;
-mod script;
-mod sockets;
-mod world;
+mod engine;
 
-use script::{Kind, Script};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use engine::{Broken, Kind, Script, run, run_seed, shrink};
 use std::time::{Duration, Instant};
-use world::World;
 
 /// Steps of one run, unless `STEPS` says otherwise.
 const STEPS: usize = 400;
 /// How many runs the test does, unless `LATENT_SIM_SECONDS` says for how long or `LATENT_SIM_STEPS` how far.
 const RUNS: u64 = 700;
-
-/// What a run did: steps that found something to do, by kind.
-#[derive(Clone)]
-struct Done {
-    by_kind: Vec<u64>,
-}
-
-/// Where and how a run broke a law.
-#[derive(Debug)]
-struct Broken {
-    step: usize,
-    law: String,
-}
-
-impl Broken {
-    /// The first word: which law it was.
-    fn name(&self) -> &str {
-        self.law.split(':').next().unwrap_or_default()
-    }
-}
-
-/// Runs a script from an empty node to a clean shutdown.
-fn run(script: &Script) -> Result<Done, Broken> {
-    let mut at = 0;
-    let mut done = Done { by_kind: vec![0; Kind::ALL.len()] };
-    let ran = catch_unwind(AssertUnwindSafe(|| {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .expect("a runtime");
-        // Futures are polled by hand: tokio's budget for a task would end some of those polls early.
-        runtime.block_on(tokio::task::unconstrained(async {
-            let mut world = World::new(&script.settings);
-            for op in &script.ops {
-                match world.step(*op).await {
-                    Ok(did) => done.by_kind[op.kind as usize] += u64::from(did),
-                    Err(law) => return Err(format!("{law}\n  at {op}: {}", world.describe())),
-                }
-                at += 1;
-            }
-            world.drain().await
-        }))
-    }));
-    match ran {
-        Ok(Ok(())) => Ok(done),
-        Ok(Err(law)) => Err(Broken { step: at, law }),
-        Err(panic) => {
-            let text = panic.downcast_ref::<String>().cloned();
-            let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
-            Err(Broken { step: at, law: format!("panic: {}", text.unwrap_or_default()) })
-        }
-    }
-}
-
-/// Leaves out steps as long as the script breaks the same law: large pieces first, then single steps.
-fn shrink(script: &Script, broken: Broken) -> (Script, Broken) {
-    let (mut least, mut broken) = (script.clone(), broken);
-    least.ops.truncate(broken.step + 1);
-    let begun = Instant::now();
-    let mut piece = least.ops.len().div_ceil(2);
-    loop {
-        let (mut at, mut shorter) = (0, false);
-        while at < least.ops.len() && begun.elapsed() < Duration::from_secs(60) {
-            let mut tried = least.clone();
-            tried.ops.drain(at..(at + piece).min(least.ops.len()));
-            match run(&tried) {
-                Err(other) if other.name() == broken.name() => {
-                    (least, broken, shorter) = (tried, other, true);
-                }
-                _ => at += piece,
-            }
-        }
-        if piece == 1 && !shorter {
-            return (least, broken);
-        }
-        piece = if piece > 1 { piece / 2 } else { 1 };
-        if begun.elapsed() >= Duration::from_secs(60) {
-            return (least, broken);
-        }
-    }
-}
 
 fn fail(what: &str, script: &Script, broken: Broken) -> ! {
     println!("{what}: step {}: {}", broken.step, broken.law);
@@ -190,8 +93,8 @@ fn the_library_does_what_the_model_says() {
     let begun = Instant::now();
     let (mut runs, mut taken, mut by_kind) = (0_u64, 0_u64, vec![0_u64; Kind::ALL.len()]);
     for seed in first.. {
-        let script = Script::of_seed(seed, steps);
-        match run(&script) {
+        let (script, done) = run_seed(seed, steps);
+        match done {
             Ok(done) => by_kind.iter_mut().zip(&done.by_kind).for_each(|(sum, more)| *sum += more),
             Err(broken) => fail(&format!("SEED={seed} STEPS={steps}"), &script, broken),
         }

@@ -30,17 +30,39 @@ struct Model {
     direct: VecDeque<u16>,
     full_tenants: BTreeSet<u16>,
     full_providers: BTreeSet<u16>,
+    /// Providers that were found full, as long as somebody was left waiting for them.
+    contested: BTreeSet<u16>,
+    /// Those of them that got room since.
+    opening: BTreeSet<u16>,
+    /// Tenants that were found full, as long as something of theirs waits.
+    blocked: BTreeSet<u16>,
     last: Option<u16>,
+    /// The tenant after whose turn class 0 had its own, and whether a tenant had one since.
+    direct_after: Option<(u16, bool)>,
     served: BTreeMap<u16, u16>,
+    served_last: BTreeMap<u16, u16>,
 }
 
 impl Model {
+    fn waits(&self, tenant: u16, provider: u16) -> bool {
+        self.groups.get(&(tenant, provider)).is_some_and(|queue| !queue.is_empty())
+    }
+    /// Who of those that wait for the provider is next there.
+    fn next_of(&self, provider: u16) -> Option<u16> {
+        let able = |tenant: &u16| self.waits(*tenant, provider) && !self.blocked.contains(tenant);
+        let from = self.served_last.get(&provider).map_or(0, |tenant| tenant + 1);
+        let all: BTreeSet<u16> = self.groups.keys().map(|(tenant, _)| *tenant).filter(able).collect();
+        all.range(from..).next().or_else(|| all.first()).copied()
+    }
     fn next(&self) -> Option<Candidate> {
+        let next_there: BTreeMap<u16, Option<u16>> =
+            self.contested.iter().map(|provider| (*provider, self.next_of(*provider))).collect();
         let usable = |tenant: u16| -> Vec<u16> {
-            let providers = self.groups.iter().filter(|((t, p), queue)| {
-                *t == tenant && !queue.is_empty() && !self.full_providers.contains(p)
-            });
-            providers.map(|((_, p), _)| *p).collect()
+            let of_it = self.groups.keys().filter(|(t, _)| *t == tenant).map(|(_, provider)| *provider);
+            of_it
+                .filter(|provider| self.waits(tenant, *provider) && !self.full_providers.contains(provider))
+                .filter(|provider| next_there.get(provider).is_none_or(|next| *next == Some(tenant)))
+                .collect()
         };
         let tenants: BTreeSet<u16> = self
             .groups
@@ -55,32 +77,51 @@ impl Model {
             let operation = self.groups[&(tenant, provider)][0];
             Candidate { operation, group: Group::Pair { tenant, provider } }
         };
-        let direct = self.direct.front().map(|operation| Candidate {
-            operation: *operation,
-            group: Group::Direct,
-        });
-        match self.last {
-            // Class 0 was last: the first tenant is next.
-            None => tenants.first().map(|tenant| pair(*tenant)).or(direct),
-            Some(last) => match tenants.range(last + 1..).next() {
-                Some(tenant) => Some(pair(*tenant)),
-                None => direct.or_else(|| tenants.first().map(|tenant| pair(*tenant))),
-            },
+        let direct =
+            self.direct.front().map(|operation| Candidate { operation: *operation, group: Group::Direct });
+        let last = self.last.unwrap_or(u16::MAX);
+        let (place, since) = self.direct_after.unwrap_or((u16::MAX, false));
+        if place == last && since && direct.is_some() {
+            return direct;
+        }
+        // How far behind the last one, round the end.
+        let distance = |tenant: u16| tenant.wrapping_sub(last).wrapping_sub(1);
+        let next = tenants.iter().copied().min_by_key(|tenant| distance(*tenant));
+        match (next, direct) {
+            (Some(tenant), Some(direct)) if distance(tenant) > distance(place) => Some(direct),
+            (Some(tenant), _) => Some(pair(tenant)),
+            (None, direct) => direct,
         }
     }
     fn grant(&mut self, candidate: Candidate) {
         match candidate.group {
             Group::Direct => {
                 self.direct.pop_front();
-                self.last = None;
+                self.direct_after = Some((self.last.unwrap_or(u16::MAX), false));
             }
             Group::Pair { tenant, provider } => {
                 if let Some(queue) = self.groups.get_mut(&(tenant, provider)) {
                     queue.pop_front();
                 }
                 self.last = Some(tenant);
+                if let Some((_, since)) = &mut self.direct_after {
+                    *since = true;
+                }
                 self.served.insert(tenant, provider);
+                self.served_last.insert(provider, tenant);
+                self.settle(tenant, provider);
             }
+        }
+    }
+    /// A provider that nobody waits for is contested no more, a tenant that waits for nothing is not blocked.
+    fn settle(&mut self, tenant: u16, provider: u16) {
+        self.groups.retain(|_, queue| !queue.is_empty());
+        if !self.groups.keys().any(|(at, provider)| *at == tenant && self.waits(tenant, *provider)) {
+            self.blocked.remove(&tenant);
+        }
+        if !self.groups.keys().any(|(tenant, at)| *at == provider && self.waits(*tenant, provider)) {
+            self.contested.remove(&provider);
+            self.opening.remove(&provider);
         }
     }
 }
@@ -136,6 +177,7 @@ fn run(seed: u64, tenants: u64, providers: u64, steps: usize) -> usize {
                         if let Some(queue) = model.groups.get_mut(&(tenant, provider)) {
                             queue.retain(|other| *other != index);
                         }
+                        model.settle(tenant, provider);
                     }
                 }
                 selection.unlink(&chains, index, group);
@@ -146,6 +188,7 @@ fn run(seed: u64, tenants: u64, providers: u64, steps: usize) -> usize {
                 let tenant = spread(random.below(tenants));
                 if model.full_tenants.remove(&tenant) {
                     selection.unblock_tenant(tenant);
+                    model.blocked.remove(&tenant);
                 } else {
                     model.full_tenants.insert(tenant);
                 }
@@ -154,6 +197,9 @@ fn run(seed: u64, tenants: u64, providers: u64, steps: usize) -> usize {
                 let provider = random.below(providers) as u16;
                 if model.full_providers.remove(&provider) {
                     selection.open_provider(provider);
+                    if model.contested.contains(&provider) {
+                        model.opening.insert(provider);
+                    }
                 } else {
                     model.full_providers.insert(provider);
                 }
@@ -163,16 +209,21 @@ fn run(seed: u64, tenants: u64, providers: u64, steps: usize) -> usize {
                 let Some(candidate) = selection.candidate(true, true) else {
                     assert_eq!(expected, None, "seed {seed}: an eligible waiter was not found");
                     selection.settle_opening(|_| {});
+                    let opening = std::mem::take(&mut model.opening);
+                    model.contested.retain(|provider| !opening.contains(provider));
                     selection.settle_reopened(|_| {});
                     break;
                 };
                 if let Group::Pair { tenant, provider } = candidate.group {
                     if model.full_tenants.contains(&tenant) {
                         selection.block_tenant(tenant);
+                        model.blocked.insert(tenant);
                         continue;
                     }
                     if model.full_providers.contains(&provider) {
                         selection.close_provider(provider);
+                        model.contested.insert(provider);
+                        model.opening.remove(&provider);
                         continue;
                     }
                 }
@@ -247,6 +298,46 @@ fn direct_admissions_get_one_turn_per_rotation() {
     }
     let expected: Vec<u16> = (0..30).map(|n| [1, 2, 0][n % 3] + (n as u16 / 3) * 3).collect();
     assert_eq!(order, expected);
+}
+
+#[test]
+fn who_is_passed_over_keeps_its_place() {
+    // Tenants 1 and 2 wait for provider 7, which has one unit. Between two of its grants another tenant has a turn at
+    // another provider, or class 0 has one while the pools are full.
+    for pools_full in [false, true] {
+        let chains = Chains::new();
+        let mut selection = Selection::new();
+        for index in 0..8 {
+            selection.link(&chains, index, Group::Pair { tenant: 1 + index % 2, provider: 7 });
+            let other = if pools_full { Group::Direct } else { Group::Pair { tenant: 3, provider: 8 } };
+            selection.link(&chains, 100 + index, other);
+        }
+        let mut order = Vec::new();
+        for _ in 0..8 {
+            loop {
+                let candidate = selection.candidate(true, false).expect("provider 7 has room");
+                if let Group::Pair { tenant, provider: 7 } = candidate.group {
+                    order.push(tenant);
+                    selection.granted(&chains, candidate);
+                    break;
+                }
+                selection.close_provider(8);
+            }
+            if pools_full {
+                let between = selection.candidate(false, true).expect("class 0 waits");
+                selection.granted(&chains, between);
+                continue;
+            }
+            selection.close_provider(7);
+            selection.open_provider(8);
+            let between = selection.candidate(true, false).expect("provider 8 has room");
+            assert_eq!(between.group, Group::Pair { tenant: 3, provider: 8 });
+            selection.granted(&chains, between);
+            selection.close_provider(8);
+            selection.open_provider(7);
+        }
+        assert_eq!(order, [1, 2, 1, 2, 1, 2, 1, 2], "pools full between: {pools_full}");
+    }
 }
 
 #[test]

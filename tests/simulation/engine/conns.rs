@@ -1,9 +1,9 @@
 //! Steps of connections: checkout, dial, acquire, park, and how they end.
 
-use crate::model::{self, Conn, Expect, Link, Model, Whose, nth, why};
-use crate::real::{About, Call, Done, RealConn, Task};
-use crate::sockets::{self, Socket};
-use crate::world::{Law, Outcome, World};
+use super::model::{self, Conn, Expect, Link, Model, Whose, nth, why};
+use super::real::{About, Call, Done, RealConn, Task};
+use super::sockets::{self, Socket};
+use super::world::{Law, Outcome, World};
 use latent_capabilities::broker::pools::{
     Acquired, ConnectionReservation, Exchange, PoolCall, PooledConnection,
 };

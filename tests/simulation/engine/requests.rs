@@ -1,9 +1,9 @@
 //! Steps of the request path: sessions, admission, waiting, dispatch, stops, time.
 
-use crate::model::{self, Expect, MS, Oper, PROVIDERS, Phase, Session, Target, Whose, nth, which, why};
-use crate::real::{About, Call, Done, Front, Ready, RealOper, Task};
-use crate::script::{Kind, Op};
-use crate::world::{DIRECT, Law, Outcome, POOLED, World};
+use super::model::{self, Expect, MS, Oper, PROVIDERS, Phase, Session, Target, Whose, nth, which, why};
+use super::real::{About, Call, Done, Front, Ready, RealOper, Task};
+use super::script::{Kind, Op};
+use super::world::{DIRECT, Law, Outcome, POOLED, World};
 use latent_capabilities::broker::{Activation, Budget, Cost, Dimension, Error};
 use std::rc::Rc;
 use std::task::Poll;
@@ -173,6 +173,7 @@ impl World {
             queue_until: self.m.now + age * 10 * MS,
             arrived: u64::MAX,
             output_left: 0,
+            unsure: false,
         };
         let place = model::put(&mut self.m.opers, oper);
         if place == self.opers.len() {

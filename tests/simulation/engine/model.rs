@@ -4,7 +4,7 @@
 //! Nothing is counted as it happens. What should be counted is found by looking at all that exists, every time, so a
 //! count that the library keeps can only agree with the model if it is the sum of what lives.
 
-use crate::script::Settings;
+use super::script::Settings;
 use latent_capabilities::broker::{Dimension, Terminal, fixed_cost};
 use std::collections::VecDeque;
 
@@ -133,6 +133,8 @@ pub(crate) struct Oper {
     /// Its place in the order of arrival in line.
     pub(crate) arrived: u64,
     pub(crate) output_left: u64,
+    /// Ended in line, perhaps after a grant: see [`Model::hidden`].
+    pub(crate) unsure: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -219,8 +221,12 @@ pub(crate) struct Model {
     pub(crate) retired: bool,
     /// The step may destroy an idle connection to make room for a dial.
     pub(crate) evicting: bool,
+    /// How many of the unsure operations, direct and pooled, were granted and returned before they left the line.
+    pub(crate) hidden: [u64; 2],
+    /// Unsure operations that went in this step.
+    pub(crate) reaped_unsure: [u64; 2],
     /// Turns that a place of the rotation had while another one waited and could have had them: see `order.rs`.
-    pub(crate) owed: crate::order::Owed,
+    pub(crate) owed: super::order::Owed,
 }
 
 /// What is held, by the look at everything.
@@ -304,7 +310,9 @@ impl Model {
             closed: false,
             retired: false,
             evicting: false,
-            owed: crate::order::Owed::default(),
+            hidden: [0; 2],
+            reaped_unsure: [0; 2],
+            owed: super::order::Owed::default(),
         }
     }
     pub(crate) fn oper(&self, at: usize) -> &Oper {
@@ -355,6 +363,22 @@ impl Model {
         expect
     }
 
+    /// So many of the unsure operations were returned. Sure again: none of them, or all.
+    pub(crate) fn hide(&mut self, pooled: bool, hidden: u64) {
+        let unsure = |oper: &&mut Oper| oper.unsure && oper.target.is_some() == pooled;
+        let count = self.opers.iter_mut().flatten().filter(unsure).count() as u64;
+        let all = hidden == count;
+        if hidden == 0 || all {
+            for oper in self.opers.iter_mut().flatten().filter(unsure) {
+                oper.unsure = false;
+                if all {
+                    oper.phase = Phase::Returned;
+                }
+            }
+        }
+        self.hidden[usize::from(pooled)] = if all { 0 } else { hidden };
+    }
+
     /// Whether anything still holds an operation.
     fn is_held(&self, at: usize) -> bool {
         self.oper(at).front
@@ -378,6 +402,8 @@ impl Model {
         let mut gone = Vec::new();
         for at in 0..self.opers.len() {
             if self.opers[at].is_some() && !self.is_held(at) {
+                let oper = self.oper(at);
+                self.reaped_unsure[usize::from(oper.target.is_some())] += u64::from(oper.unsure);
                 self.opers[at] = None;
                 gone.push(at);
             }
@@ -409,6 +435,9 @@ impl Model {
                 used.provider_running[target.provider] += u64::from(runs);
             }
         }
+        let [direct, pooled] = self.hidden;
+        used.queued = used.queued.saturating_sub(direct + pooled);
+        used.pending = used.pending.saturating_sub(pooled);
         for buffer in self.buffers.iter().flatten() {
             let side = if buffer.retained { &mut used.result } else { &mut used.staged };
             *side += buffer.block();

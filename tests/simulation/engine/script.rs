@@ -235,40 +235,6 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    /// The run of a seed: its limits, its mix of steps (each kind never, as usual, or often), and its steps.
-    pub(crate) fn of_seed(seed: u64, steps: usize) -> Script {
-        let mut rng = Rng::new(seed);
-        let settings = Settings::random(&mut rng).agree();
-        let mut weights = Vec::with_capacity(Kind::ALL.len());
-        for kind in Kind::ALL {
-            let factor = [0, 2, 2, 2, 2, 2, 3, 6][rng.below(8) as usize];
-            let vital = kind.weight() >= 100;
-            weights.push(kind.weight() * if vital { factor.max(2) } else { factor });
-        }
-        let total: u64 = weights.iter().sum();
-        let mut ops = Vec::with_capacity(steps + 2);
-        for _ in 0..steps {
-            let mut at = rng.below(total);
-            let mut kind = Kind::Open;
-            for (candidate, weight) in Kind::ALL.iter().zip(&weights) {
-                if at < *weight {
-                    kind = *candidate;
-                    break;
-                }
-                at -= weight;
-            }
-            ops.push(Op { kind, a: rng.next() as u16, b: rng.next() as u16 });
-        }
-        // Admission closes, or everything is retired, somewhere in the last tenth of some runs.
-        for (kind, often) in [(Kind::CloseAdmission, 4), (Kind::Retire, 3)] {
-            if rng.below(often) == 0 {
-                let at = ops.len() - rng.below(ops.len() as u64 / 10 + 1) as usize;
-                ops.insert(at, Op { kind, a: 0, b: 0 });
-            }
-        }
-        Script { settings, ops }
-    }
-
     /// Reads what [`fmt::Display`] writes. Lines that begin with `#` are comments.
     pub(crate) fn parse(text: &str) -> Result<Script, String> {
         let mut script = Script { settings: Settings::lowest(), ops: Vec::new() };
@@ -303,5 +269,65 @@ impl fmt::Display for Script {
             writeln!(out, "{op}")?;
         }
         Ok(())
+    }
+}
+
+/// Writes the script of a seed, step by step: its mix of steps (each kind never, as usual, or often), and among those the
+/// ones that are possible at that moment.
+pub(crate) struct Writer {
+    rng: Rng,
+    weights: Vec<u64>,
+    total: u64,
+    left: usize,
+    /// Steps that are not chosen but come when so many are left.
+    fixed: Vec<(usize, Kind)>,
+}
+
+impl Writer {
+    pub(crate) fn of_seed(seed: u64, steps: usize) -> (Settings, Writer) {
+        let mut rng = Rng::new(seed);
+        let settings = Settings::random(&mut rng).agree();
+        let mut weights = Vec::with_capacity(Kind::ALL.len());
+        for kind in Kind::ALL {
+            let factor = [0, 2, 2, 2, 2, 2, 3, 6][rng.below(8) as usize];
+            let vital = kind.weight() >= 100;
+            weights.push(kind.weight() * if vital { factor.max(2) } else { factor });
+        }
+        let total = weights.iter().sum();
+        // Admission closes, or everything is retired, somewhere in the last tenth of some runs.
+        let mut fixed = Vec::new();
+        for (kind, often) in [(Kind::CloseAdmission, 4), (Kind::Retire, 3)] {
+            if rng.below(often) == 0 {
+                fixed.push((rng.below(steps as u64 / 10 + 1) as usize, kind));
+            }
+        }
+        (settings, Writer { rng, weights, total, left: steps, fixed })
+    }
+
+    /// The next step, or `None` at the end.
+    pub(crate) fn next(&mut self, can: impl Fn(Kind) -> bool) -> Option<Op> {
+        if let Some(at) = self.fixed.iter().position(|(left, _)| *left >= self.left) {
+            return Some(Op { kind: self.fixed.swap_remove(at).1, a: 0, b: 0 });
+        }
+        self.left = self.left.checked_sub(1)?;
+        let mut kind = self.kind();
+        // Some steps that find nothing to do are part of it.
+        for _ in 0..24 {
+            if can(kind) {
+                break;
+            }
+            kind = self.kind();
+        }
+        Some(Op { kind, a: self.rng.next() as u16, b: self.rng.next() as u16 })
+    }
+    fn kind(&mut self) -> Kind {
+        let mut at = self.rng.below(self.total);
+        for (kind, weight) in Kind::ALL.iter().zip(&self.weights) {
+            if at < *weight {
+                return *kind;
+            }
+            at -= weight;
+        }
+        Kind::Open
     }
 }

@@ -1,6 +1,6 @@
 //! What a script holds of the library: fronts, ends, connections, and futures with their wakers.
 
-use crate::sockets::Socket;
+use super::sockets::Socket;
 use latent_capabilities::broker::Error;
 use latent_capabilities::broker::io::{
     IoAdmission, IoBuffer, IoCall, IoReady, IoStopHandle, IoStreamReader, IoStreamWriter,

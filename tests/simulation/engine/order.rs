@@ -1,6 +1,6 @@
 //! The order of grants: who is next may be any that the rotation allows, and no other.
 
-use crate::model::{Model, Oper, PROVIDERS, Phase, TENANTS, Used};
+use super::model::{Model, Oper, PROVIDERS, Phase, TENANTS, Used};
 
 /// The places of the rotation: the tenants, and direct I/O.
 const PLACES: usize = TENANTS + 1;
@@ -11,6 +11,8 @@ const DIRECT: usize = TENANTS;
 pub(crate) struct Owed {
     places: [[u8; PLACES]; PLACES],
     providers: [[[u8; PROVIDERS]; PROVIDERS]; TENANTS],
+    /// The same of the tenants that wait for one provider, whether that had room meanwhile or not.
+    at_provider: [[[u8; TENANTS]; TENANTS]; PROVIDERS],
 }
 
 /// What was granted in one step.
@@ -87,6 +89,7 @@ impl Model {
                 }
             }
         }
+        self.check_places_kept(turns, used)?;
         let pool_room = used.pool_running < self.limits.pool_running;
         let mut owed = std::mem::take(&mut self.owed);
         for (other, able) in able.into_iter().enumerate() {
@@ -116,6 +119,33 @@ impl Model {
             }
         }
         self.owed = owed;
+        Ok(())
+    }
+
+    /// Whoever waits for a provider that is full keeps its place there, whatever others do meanwhile.
+    fn check_places_kept(&mut self, turns: &Turns, used: &Used) -> Result<(), String> {
+        let mut waits = [[false; TENANTS]; PROVIDERS];
+        for oper in self.waiting() {
+            if let Some(target) = oper.target
+                && used.tenant_running[oper.tenant] < self.limits.tenant_running
+            {
+                waits[target.provider][oper.tenant] = true;
+            }
+        }
+        for (provider, waits) in waits.iter().enumerate() {
+            for (other, waits) in waits.iter().enumerate() {
+                let waited = *waits && turns.places[other] == 0;
+                for one in (0..TENANTS).filter(|one| *one != other) {
+                    let count = &mut self.owed.at_provider[provider][one][other];
+                    *count = if waited { *count + turns.providers[one][provider] } else { 0 };
+                    if *count > 1 {
+                        return Err(format!(
+                            "rotation: tenant {one} had {count} turns at provider {provider} while {other} waited"
+                        ));
+                    }
+                }
+            }
+        }
         Ok(())
     }
 }

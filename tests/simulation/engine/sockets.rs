@@ -1,8 +1,8 @@
 //! What the pools keep in this world: sockets that a script can kill, and that say when they are destroyed.
 
-use crate::model::{Conn, Link, MS, Model};
-use crate::real::RealConn;
-use crate::world::Law;
+use super::model::{Conn, Link, MS, Model};
+use super::real::RealConn;
+use super::world::Law;
 use latent_capabilities::broker::pools::Resource;
 use std::cell::RefCell;
 

@@ -1,14 +1,13 @@
 //! The real library beside the model: what a script holds of it, and the look at both after every step.
 
-use crate::model::{Expect, MS, Model, Oper, PROVIDERS, Phase, TENANTS, Whose, why};
-use crate::order::Turns;
-use crate::real::{About, RealConn, RealOper, RealStream, Task};
-use crate::script::Settings;
-use crate::sockets::{self, Socket};
+use super::model::{Expect, MS, Model, PROVIDERS, Phase, TENANTS, Whose, why};
+use super::order::Turns;
+use super::real::{About, RealConn, RealOper, RealStream, Task};
+use super::script::Settings;
+use super::sockets::{self, Socket};
 use latent_capabilities::broker::io::{IoBuffer, IoRuntime, Phase as Seen};
 use latent_capabilities::broker::pools::{
-    ClientCounts, Epoch, InstalledProvider, OriginSlot, ProviderClient, ProviderPools, ProviderSetup,
-    TenantCounts,
+    Epoch, InstalledProvider, OriginSlot, ProviderClient, ProviderPools, ProviderSetup, TenantCounts,
 };
 use latent_capabilities::broker::{
     Broker, BrokerLimits, Capability, CapabilitySession, Denied, Dimension, Error, Invalid, IoLimits, Kind,
@@ -55,6 +54,8 @@ pub(crate) struct World {
     pub(crate) stamp: u8,
     broken_before: bool,
     looks: u32,
+    /// What was seen so far, as one number.
+    trace: u64,
 }
 
 fn small(value: u64) -> u32 {
@@ -137,6 +138,7 @@ impl World {
             stamp: 0,
             broken_before,
             looks: 0,
+            trace: 0xcbf2_9ce4_8422_2325,
             direct: broker.register(ProviderSpec::new("direct")).expect("room"),
             broker,
         };
@@ -168,7 +170,7 @@ impl World {
         // What rested of the old epoch says so when it is destroyed; what was handed to somebody in line stays his.
         self.clients.push(self.pools.client(&installed, OriginSlot::new(0))?);
         self.client_of[provider] = self.clients.len() - 1;
-        let client = crate::model::Client { provider, epoch, failures: 0, not_before: 0, line: Vec::new() };
+        let client = super::model::Client { provider, epoch, failures: 0, not_before: 0, line: Vec::new() };
         self.m.clients.push(client);
         self.installed[provider] = Some(installed);
         Ok(())
@@ -185,7 +187,7 @@ impl World {
         self.plans.push(self.broker.seal(spec)?);
         self.plan_of[tenant] = self.plans.len() - 1;
         let plan =
-            crate::model::Plan { epochs: self.m.installed, withdrawn: false, revoked: [false; PROVIDERS] };
+            super::model::Plan { epochs: self.m.installed, withdrawn: false, revoked: [false; PROVIDERS] };
         self.m.plans.push(plan);
         Ok(())
     }
@@ -324,19 +326,7 @@ impl World {
             let oper = oper.clone();
             self.turns.note(&oper);
         }
-        // One that was ended gave its unit to one that was to be ended too: granted, and returned, in one step.
-        let (io, pools) = (self.io.snapshot(), self.pools.snapshot());
-        // Of several it was the one whose client has fewer waiting than it seems, and of these the first that came.
-        from_line.sort_by_key(|at| self.m.oper(*at).arrived);
-        for at in from_line.into_iter().filter(|_| returned) {
-            let used = self.m.used();
-            let target = self.m.oper(at).target;
-            let of_it = target.is_none_or(|target| self.has_fewer_waiting(target.client));
-            if of_it && used.queued > io.queued && (used.pending > pools.pending_requests) == target.is_some()
-            {
-                self.m.oper_mut(at).phase = Phase::Returned;
-            }
-        }
+        self.unsure(if returned { from_line } else { Vec::new() })?;
         for at in &granted {
             self.m.check_fifo(self.m.oper(*at))?;
         }
@@ -346,21 +336,38 @@ impl World {
         self.m.check_rotation(&turns, &used)
     }
 
-    /// Whether fewer requests of a client wait than the model has it. Yes, if its registry lists no clients any more.
-    fn has_fewer_waiting(&self, client: usize) -> bool {
-        let mut counts = vec![ClientCounts::default(); 256];
-        let listing = self.pools.clients(&mut counts);
-        let wanted = &self.m.clients[client];
-        // Numbers were given in this order, after direct I/O.
-        let found = counts[..listing.written].iter().find(|counts| {
-            usize::from(counts.provider) == wanted.provider + 1 && counts.epoch == Epoch(wanted.epoch)
-        });
-        let waits = |oper: &&Oper| {
-            oper.target.is_some_and(|target| target.client == client)
-                && matches!(oper.phase, Phase::Staged | Phase::Queued | Phase::Left)
-        };
-        let seems = self.m.opers.iter().flatten().filter(waits).count();
-        found.is_none_or(|counts| (counts.requests.pending as usize) < seems)
+    /// Of several that left the line in one step, some may have been granted first, by the unit that the one before gave
+    /// back: then they gave back what they waited with, and hold none of it while something still holds them. Which of
+    /// them cannot be seen, how many can.
+    fn unsure(&mut self, left: Vec<usize>) -> Law {
+        let (io, pools) = (self.io.snapshot(), self.pools.snapshot());
+        let before = std::mem::take(&mut self.m.hidden);
+        let used = self.m.used();
+        let groups = [
+            (false, io.queued - pools.pending_requests, used.queued - used.pending),
+            (true, pools.pending_requests, used.pending),
+        ];
+        let mut left = left;
+        for (pooled, real, model) in groups {
+            let of_it = |m: &Model, at: &usize| m.oper(*at).target.is_some() == pooled;
+            let candidates: Vec<usize> = left.extract_if(.., |at| of_it(&self.m, at)).collect();
+            let known = before[usize::from(pooled)];
+            // More that wait than there are is found by the comparison of the counts.
+            let hidden = model.saturating_sub(real);
+            let most = known + candidates.len() as u64;
+            let gone = self.m.reaped_unsure[usize::from(pooled)];
+            if hidden > most || hidden + gone < known {
+                return Err(format!("conservation: {real} wait (pooled: {pooled}), the sum is {model}"));
+            }
+            if hidden > known {
+                for at in candidates {
+                    self.m.oper_mut(at).unsure = true;
+                }
+            }
+            self.m.hide(pooled, hidden);
+        }
+        self.m.reaped_unsure = [0; 2];
+        Ok(())
     }
 
     /// A future that could go on was woken; one that waits in line and was not granted, was not.
@@ -413,6 +420,7 @@ impl World {
             ("pools.contained_panics", pools.contained_panics, 0, 0),
         ];
         for (name, real, model, limit) in rows {
+            self.trace = (self.trace ^ real).wrapping_mul(0x0100_0000_01b3);
             if real != model {
                 return Err(format!("conservation: {name} says {real}, the sum is {model}"));
             }
@@ -429,7 +437,7 @@ impl World {
     }
 
     /// The same for what tenants and providers hold.
-    fn shares(&self, used: &crate::model::Used) -> Law {
+    fn shares(&self, used: &super::model::Used) -> Law {
         let mut counts: [TenantCounts; TENANTS] = Default::default();
         let listing = self.pools.tenants(&mut counts);
         for found in counts.iter().take(listing.written) {
@@ -449,6 +457,10 @@ impl World {
     /// Forgets a future and what it is about, as whoever awaited it does.
     pub(crate) fn task_of(&self, about: About) -> Option<usize> {
         self.tasks.iter().position(|task| task.about == about)
+    }
+    /// Everything that was seen of the library so far, as one number.
+    pub(crate) fn trace(&self) -> u64 {
+        self.trace
     }
     /// Whether the process ever found its accounting broken before this run.
     pub(crate) fn was_broken(&self) -> bool {

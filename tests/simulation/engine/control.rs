@@ -1,6 +1,6 @@
 //! Steps of the control path: epochs, plans, limits.
 
-use crate::world::{Outcome, POOLED, World};
+use super::world::{Outcome, POOLED, World};
 use latent_capabilities::broker::pools::LowerError;
 
 impl World {
@@ -85,7 +85,7 @@ impl World {
             && s.client_connections.max(s.idle_connections) <= s.connections;
         let asked = latent_capabilities::broker::PoolLimits {
             maximum_lifetime: self.pools.limits().maximum_lifetime,
-            ..crate::world::pool_limits(&s)
+            ..super::world::pool_limits(&s)
         };
         // A right to dial that the line handed over and nobody has taken yet is in use.
         let handed = self.m.clients.iter().any(|client| !client.line.is_empty());

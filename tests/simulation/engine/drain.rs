@@ -1,10 +1,10 @@
 //! The second phase: no faults any more, nobody asks for anything new, and no time passes. Whatever waits must go on by
 //! itself as the others end, and in the end nothing must be left.
 
-use crate::model::{Phase, which};
-use crate::real::{About, Front, RealConn};
-use crate::sockets;
-use crate::world::{Law, World};
+use super::model::{Phase, which};
+use super::real::{About, Front, RealConn};
+use super::sockets;
+use super::world::{Law, World};
 use std::time::Duration;
 
 impl World {
@@ -87,5 +87,16 @@ impl World {
             self.m.streams.iter().flatten().count(),
             self.tasks.len(),
         )
+    }
+    /// The same with every operation.
+    pub(crate) fn tell(&self) -> String {
+        let mut line = String::new();
+        for (at, oper) in self.m.opers.iter().enumerate() {
+            let Some(oper) = oper else { continue };
+            let to = oper.target.map_or("-".to_owned(), |target| target.provider.to_string());
+            line +=
+                &format!("{at}:t{}/{to} {:?}{} ", oper.tenant, oper.phase, if oper.front { "" } else { "!" });
+        }
+        line + &self.describe()
     }
 }

@@ -1,8 +1,8 @@
 //! Steps of buffers and streams, and what the model knows of them.
 
-use crate::model::{self, Buffer, Expect, Model, Phase, Stream, Whose, nth, why};
-use crate::real::{About, Done, Front, Ready, RealStream, Task};
-use crate::world::{Law, Outcome, World};
+use super::model::{self, Buffer, Expect, Model, Phase, Stream, Whose, nth, why};
+use super::real::{About, Done, Front, Ready, RealStream, Task};
+use super::world::{Law, Outcome, World};
 use latent_capabilities::broker::io::{IoBuffer, TryWrite};
 use latent_capabilities::broker::{Dimension, Error, Kind, Terminal};
 use std::collections::VecDeque;

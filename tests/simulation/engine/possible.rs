@@ -1,0 +1,46 @@
+//! Which steps would find something to do now. Only the writer of scripts asks: a step that finds nothing does nothing.
+
+use super::real::{Front, RealConn};
+use super::script::Kind;
+use super::world::World;
+
+impl World {
+    pub(crate) fn can(&self, kind: Kind) -> bool {
+        let front = |fits: fn(&Front) -> bool| self.opers.iter().flatten().any(|oper| fits(&oper.front));
+        let session = || self.m.sessions.iter().flatten().any(|session| session.open);
+        let writer = || self.streams.iter().any(|stream| stream.writer.is_some());
+        let buffer = || self.m.buffers.iter().flatten().any(|buffer| !buffer.away);
+        match kind {
+            Kind::Close | Kind::StopSession | Kind::Admit | Kind::AdmitNow => session(),
+            Kind::Wait => front(|front| matches!(front, Front::Admission(_) | Front::DirectAdmission(_))),
+            Kind::Poll | Kind::Cancel => !self.tasks.is_empty(),
+            Kind::Run => self.tasks.iter().any(|task| task.is_woken()),
+            Kind::Stop => self.opers.iter().any(Option::is_some),
+            Kind::Leave => front(|front| !matches!(front, Front::Waiting | Front::Gone)),
+            Kind::Dispatch => front(|front| matches!(front, Front::Ready(_))),
+            Kind::Buffer => front(|front| !matches!(front, Front::Waiting | Front::Gone)),
+            Kind::Fill | Kind::Retain | Kind::Consume | Kind::Free => buffer(),
+            Kind::Stream => front(|front| matches!(front, Front::Call(_))),
+            Kind::Write | Kind::TryWrite => writer() && self.can_write(),
+            Kind::Finish => writer(),
+            Kind::Read | Kind::TryRead | Kind::Shut => {
+                self.streams.iter().any(|stream| stream.reader.is_some())
+            }
+            Kind::Checkout | Kind::Reserve | Kind::Acquire => !self.calls(true).is_empty(),
+            Kind::DialOk | Kind::DialFail => self.has_conn(|conn| matches!(conn, RealConn::Dial(_))),
+            Kind::Park | Kind::Destroy => self.has_conn(|conn| matches!(conn, RealConn::Active(_))),
+            Kind::Kill => self.m.conns.iter().flatten().any(|conn| conn.socket.is_some()),
+            _ => true,
+        }
+    }
+    fn has_conn(&self, fits: fn(&RealConn) -> bool) -> bool {
+        self.conns.iter().flatten().any(fits)
+    }
+    fn can_write(&self) -> bool {
+        let fits = |at: usize| {
+            let oper = self.m.stream(at).oper;
+            self.m.buffers.iter().flatten().any(|buffer| !buffer.away && buffer.oper == oper)
+        };
+        (0..self.streams.len()).any(|at| self.streams[at].writer.is_some() && fits(at))
+    }
+}
