@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use latent_adapters::http::HttpError;
 use latent_capabilities::{
@@ -113,10 +113,10 @@ impl Gateway {
         self.names.get(name).map(|place| &self.doors[*place])
     }
 
-    /// Until when a request of `tenant` may take that asks for so long.
-    pub(crate) fn until(&self, tenant: &Admitted, wanted: Option<Duration>) -> Deadline {
+    /// Until when a request of `tenant` may take that began then and asks for so long.
+    pub(crate) fn until(&self, tenant: &Admitted, began: Instant, wanted: Option<Duration>) -> Deadline {
         let time = wanted.unwrap_or(self.deadline).min(tenant.longest);
-        Deadline::after(time).expect("a deadline of at most one day from now is an instant")
+        Deadline::at(began.checked_add(time).expect("a deadline of at most one day from now is an instant"))
     }
 
     /// Opens a session for one request under `plan`.

@@ -158,10 +158,14 @@ fn say(text: &str) {
     }
 }
 
-/// Worker threads: as configured, or one for each core.
+/// Worker threads: as configured, or one for each core. A single one is the thread that the program began with: it has
+/// nobody to share its work with, and wakes nobody for it.
 fn runtime(workers: Option<usize>) -> Result<tokio::runtime::Runtime, Unusable> {
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    if let Some(workers) = workers {
+    let mut builder = match workers {
+        Some(1) => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
+    if let Some(workers @ 2..) = workers {
         builder.worker_threads(workers);
     }
     builder

@@ -92,8 +92,8 @@ impl Refusal {
         }
     }
 
-    /// The response that says so.
-    pub(crate) fn reply(&self) -> Response<Reply> {
+    /// What a caller reads.
+    pub(crate) fn body(&self) -> String {
         let body = serde_json::json!({
             "error": self.code,
             "dimension": self.dimension.map(Dimension::name),
@@ -102,7 +102,12 @@ impl Refusal {
             "retry_after_ms": self.retry_after.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
             "message": self.message,
         });
-        let mut response = Response::new(Reply::text(format!("{body}\n")));
+        format!("{body}\n")
+    }
+
+    /// The response that says so.
+    pub(crate) fn reply(&self) -> Response<Reply> {
+        let mut response = Response::new(Reply::text(self.body()));
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -11,11 +11,14 @@ use sha2::Sha256;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
+type Keyed = Hmac<Sha256>;
+
 type Digest = [u8; 32];
 
 /// The keyed hashes of all tokens.
 pub(crate) struct Tokens {
-    key: Zeroizing<[u8; 32]>,
+    /// The hash with the key in it already. It wipes itself.
+    keyed: Keyed,
     /// Ordered by hash; the number is the tenant's place in the configuration.
     table: Box<[(Digest, usize)]>,
 }
@@ -29,15 +32,16 @@ impl Tokens {
     pub(crate) fn new<'a>(tokens: impl Iterator<Item = &'a str>) -> Result<Self, getrandom::Error> {
         let mut key = Zeroizing::new([0; 32]);
         getrandom::fill(&mut *key)?;
+        let keyed = Keyed::new_from_slice(&*key).expect("HMAC takes a key of any length");
         let mut table: Vec<(Digest, usize)> =
-            tokens.enumerate().map(|(tenant, token)| (digest(&key, token.as_bytes()), tenant)).collect();
+            tokens.enumerate().map(|(tenant, token)| (digest(&keyed, token.as_bytes()), tenant)).collect();
         table.sort_unstable();
-        Ok(Self { key, table: table.into() })
+        Ok(Self { keyed, table: table.into() })
     }
 
     /// The tenant that this token belongs to. Takes the same time for every unknown token of a length.
     pub(crate) fn find(&self, token: &[u8]) -> Option<usize> {
-        let presented = digest(&self.key, token);
+        let presented = digest(&self.keyed, token);
         let place = self.table.partition_point(|(known, _)| known[..8] < presented[..8]);
         let (known, tenant) = self.table.get(place)?;
         bool::from(known.ct_eq(&presented)).then_some(*tenant)
@@ -50,8 +54,8 @@ impl fmt::Debug for Tokens {
     }
 }
 
-fn digest(key: &[u8; 32], token: &[u8]) -> Digest {
-    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes a key of any length");
+fn digest(keyed: &Keyed, token: &[u8]) -> Digest {
+    let mut mac = keyed.clone();
     mac.update(token);
     mac.finalize().into_bytes().into()
 }

@@ -26,7 +26,11 @@ pub(crate) struct HttpConnection {
     /// Whether the driver has ended: the connection is closed, and polling it again is not allowed.
     ended: bool,
     wire: Arc<Wire>,
+    interim: Arc<AtomicU32>,
 }
+
+/// The machinery takes more than a kilobyte and moves with every call, so it stays where it is.
+pub(crate) type Connection = Box<HttpConnection>;
 
 impl HttpConnection {
     /// Starts HTTP/1.1 on a fresh socket. Nothing is sent.
@@ -34,7 +38,7 @@ impl HttpConnection {
         socket: Socket,
         head: &HeadLimits,
         body: &BodyLimits,
-    ) -> Result<Self, HttpErrorKind> {
+    ) -> Result<Connection, HttpErrorKind> {
         let wire = Arc::clone(&socket.wire);
         let mut builder = http1::Builder::new();
         builder
@@ -43,15 +47,25 @@ impl HttpConnection {
             .max_headers(head.response_headers);
         let (sender, driver) =
             builder.handshake(TokioIo::new(socket)).await.map_err(|_| HttpErrorKind::Closed)?;
-        Ok(Self { sender, driver, ended: false, wire })
+        Ok(Box::new(Self { sender, driver, ended: false, wire, interim: Arc::default() }))
     }
 
-    /// Queues a request; it moves when the driver is polled.
+    /// Queues a request; it moves when the driver is polled. Interim responses are counted from here on.
     pub(crate) fn send(
         &mut self,
-        request: Request<Upload>,
+        mut request: Request<Upload>,
     ) -> impl Future<Output = hyper::Result<Response<Incoming>>> + use<> {
+        self.interim.store(0, Ordering::Relaxed);
+        let count = Arc::clone(&self.interim);
+        hyper::ext::on_informational(&mut request, move |_| {
+            count.fetch_add(1, Ordering::Relaxed);
+        });
         self.sender.send_request(request)
+    }
+
+    /// Interim responses to the last request so far.
+    pub(crate) fn interim(&self) -> u32 {
+        self.interim.load(Ordering::Relaxed)
     }
 
     /// Moves what can be moved in both directions. The driver's own outcome is not looked at: what it means for the
@@ -78,28 +92,9 @@ impl HttpConnection {
     }
 }
 
-impl Resource for HttpConnection {
+impl Resource for Connection {
     fn is_reusable(&mut self) -> bool {
         !self.ended && self.sender.is_ready() && self.wire.is_silent()
-    }
-}
-
-/// Counts the interim responses to one request.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Interim(Arc<AtomicU32>);
-
-impl Interim {
-    pub(crate) fn watch(request: &mut Request<Upload>) -> Self {
-        let interim = Self::default();
-        let count = Arc::clone(&interim.0);
-        hyper::ext::on_informational(request, move |_| {
-            count.fetch_add(1, Ordering::Relaxed);
-        });
-        interim
-    }
-
-    pub(crate) fn count(&self) -> u32 {
-        self.0.load(Ordering::Relaxed)
     }
 }
 
@@ -139,7 +134,7 @@ mod tests {
     use super::super::socket::{Layer, Tcp};
     use super::*;
 
-    async fn pair() -> (HttpConnection, TcpStream) {
+    async fn pair() -> (Connection, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
         let stream =
             TcpStream::connect(listener.local_addr().expect("an address")).await.expect("a connection");

@@ -10,14 +10,14 @@ use hyper::body::Incoming;
 use latent_capabilities::broker::Effect;
 use latent_capabilities::broker::pools::{Exchange, PooledConnection};
 
-use super::connection::{HttpConnection, body_failure};
+use super::connection::{Connection, body_failure};
 use super::error::{HttpError, HttpErrorKind};
 use super::headers::{Framing, Verdict, sanitise_trailers};
 
 /// A response whose head was accepted and whose body is being read.
 pub(crate) struct Download {
     /// Gone when the exchange is over: parked, or destroyed.
-    connection: Option<PooledConnection<HttpConnection>>,
+    connection: Option<PooledConnection<Connection>>,
     incoming: Option<Incoming>,
     framing: Framing,
     /// Whether both heads and a wholly taken request allow the connection to be used again.
@@ -37,7 +37,7 @@ impl Download {
     /// `whole` says whether the request was taken wholly before the response began. An early response is passed on,
     /// but its connection is not used again.
     pub(crate) fn new(
-        connection: PooledConnection<HttpConnection>,
+        connection: PooledConnection<Connection>,
         incoming: Incoming,
         verdict: Verdict,
         keep_alive: bool,
@@ -83,10 +83,9 @@ impl Download {
             let (Some(connection), Some(incoming)) = (&mut self.connection, &mut self.incoming) else {
                 return Poll::Ready(None);
             };
-            connection.resource().drive(cx);
             let mut frame = Pin::new(&mut *incoming).poll_frame(cx);
             if frame.is_pending() {
-                // Asking for a frame is what lets the machinery read one, so it gets another turn.
+                // Asking for a frame is what lets the machinery read one.
                 connection.resource().drive(cx);
                 frame = Pin::new(incoming).poll_frame(cx);
             }

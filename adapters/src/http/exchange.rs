@@ -12,7 +12,7 @@ use latent_capabilities::broker::io::IoCall;
 use latent_capabilities::broker::pools::PooledConnection;
 
 use super::config::HeadLimits;
-use super::connection::{HttpConnection, Interim, head_failure};
+use super::connection::{Connection, HttpConnection, head_failure};
 use super::download::Download;
 use super::error::{HttpError, HttpErrorKind, ResponseFault};
 use super::headers::sanitise_response;
@@ -32,8 +32,8 @@ pub(crate) struct Accepted {
 /// is sent once: whether to send it again is for whoever knows what it does.
 pub(crate) async fn exchange<B: Body<Data = Bytes>>(
     call: &IoCall,
-    mut connection: PooledConnection<HttpConnection>,
-    mut request: Request<Upload>,
+    mut connection: PooledConnection<Connection>,
+    request: Request<Upload>,
     feed: &Feed,
     source: Option<Source<'_, B>>,
     keep_alive: bool,
@@ -41,9 +41,8 @@ pub(crate) async fn exchange<B: Body<Data = Bytes>>(
 ) -> Result<Accepted, HttpError> {
     let before = connection.resource().accepted();
     let method = request.method().clone();
-    let interim = Interim::watch(&mut request);
     let pump = source.map(|source| Pump::new(source, feed));
-    let outcome = call.wait_for(head(connection.resource(), request, pump, &interim, limits.interim)).await;
+    let outcome = call.wait_for(head(connection.resource(), request, pump, limits.interim)).await;
     let response = outcome.map_err(HttpErrorKind::Library).flatten();
     let judged = response.and_then(|response| judge(&method, response, limits));
     match judged {
@@ -66,7 +65,6 @@ async fn head<B: Body<Data = Bytes>>(
     connection: &mut HttpConnection,
     request: Request<Upload>,
     mut pump: Option<Pump<'_, B>>,
-    interim: &Interim,
     most: u32,
 ) -> Result<Response<Incoming>, HttpErrorKind> {
     let mut response = pin!(connection.send(request));
@@ -74,12 +72,12 @@ async fn head<B: Body<Data = Bytes>>(
         loop {
             connection.drive(cx);
             // All of them may have arrived together with the answer: counted first.
-            if interim.count() > most {
+            if connection.interim() > most {
                 return Poll::Ready(Err(HttpErrorKind::Response(ResponseFault::TooManyInterim)));
             }
             if let Poll::Ready(outcome) = response.as_mut().poll(cx) {
                 return Poll::Ready(match outcome {
-                    Ok(_) if interim.count() > most => {
+                    Ok(_) if connection.interim() > most => {
                         Err(HttpErrorKind::Response(ResponseFault::TooManyInterim))
                     }
                     outcome => outcome.map_err(|error| head_failure(&error)),

@@ -6,22 +6,18 @@ use http::{Method, StatusCode, Version};
 use super::config::HeadLimits;
 use super::error::{RequestFault, ResponseFault};
 
-const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
-const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
-const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
-
 /// Fields that belong to one connection and never travel on.
-const HOP_BY_HOP: [HeaderName; 10] = [
+static HOP_BY_HOP: [HeaderName; 10] = [
     header::CONNECTION,
-    KEEP_ALIVE,
-    PROXY_CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
     header::PROXY_AUTHENTICATE,
     header::PROXY_AUTHORIZATION,
     header::TE,
     header::TRAILER,
     header::TRANSFER_ENCODING,
     header::UPGRADE,
-    HTTP2_SETTINGS,
+    HeaderName::from_static("http2-settings"),
 ];
 
 /// Fields that `Connection` may not name: removing them would change how the message is framed or where it goes.
@@ -52,6 +48,108 @@ pub(crate) struct Verdict {
     pub(crate) keep_alive: bool,
 }
 
+/// What one pass over the fields of a head finds. Most heads name little that these rules are about, and looking a name up
+/// in a map costs more than walking past it.
+#[derive(Debug, Default)]
+struct Survey {
+    /// Bytes of the fields as they are on the wire.
+    bytes: usize,
+    length: Declared<u64>,
+    chunked: Declared<()>,
+    /// Whether there is a `Connection` field.
+    connection: bool,
+    /// Whether there is another hop-by-hop field.
+    hop_by_hop: bool,
+    upgrade: bool,
+    expect: bool,
+    /// An `Expect` that asks for something else than `100-continue`.
+    unexpected: bool,
+}
+
+/// What may be declared once and in one form.
+#[derive(Debug, Default)]
+enum Declared<T> {
+    #[default]
+    Nothing,
+    Once(T),
+    /// Repeated, or in a form that it does not have.
+    Wrong,
+}
+
+impl<T: Copy> Declared<T> {
+    /// Repeated fields and lists are refused even where they agree.
+    fn note(&mut self, value: Option<T>) {
+        *self = match (&self, value) {
+            (Self::Nothing, Some(value)) => Self::Once(value),
+            _ => Self::Wrong,
+        };
+    }
+
+    fn get(&self) -> Result<Option<T>, Contradiction> {
+        match self {
+            Self::Nothing => Ok(None),
+            Self::Once(value) => Ok(Some(*value)),
+            Self::Wrong => Err(Contradiction),
+        }
+    }
+}
+
+impl Survey {
+    fn of(headers: &HeaderMap) -> Self {
+        let mut found = Self::default();
+        for (name, value) in headers {
+            found.bytes += name.as_str().len() + value.len() + ": \r\n".len();
+            match name.as_str() {
+                "content-length" => found.length.note(number(value)),
+                "transfer-encoding" => {
+                    // Any other transfer coding is refused, also on top of chunked.
+                    found.chunked.note(value.as_bytes().eq_ignore_ascii_case(b"chunked").then_some(()));
+                    found.hop_by_hop = true;
+                }
+                "connection" => found.connection = true,
+                "upgrade" | "http2-settings" => {
+                    found.upgrade = true;
+                    found.hop_by_hop = true;
+                }
+                "expect" => {
+                    found.expect = true;
+                    found.unexpected |= !value.as_bytes().eq_ignore_ascii_case(b"100-continue");
+                }
+                _ => found.hop_by_hop |= is_hop_by_hop(name),
+            }
+        }
+        found
+    }
+
+    /// Removes hop-by-hop fields, those named by `Connection` too.
+    fn strip(&self, headers: &mut HeaderMap) -> Result<(), Contradiction> {
+        if self.connection {
+            let mut named = Vec::new();
+            for token in tokens(headers, &header::CONNECTION) {
+                // What is no field name names nothing to remove, and so does an option such as `close`, or a field that
+                // is not there.
+                let Ok(name) = std::str::from_utf8(token) else { continue };
+                if FRAMING.iter().any(|framing| name.eq_ignore_ascii_case(framing.as_str())) {
+                    return Err(Contradiction);
+                }
+                if headers.contains_key(name) {
+                    named.extend(HeaderName::from_bytes(token));
+                }
+            }
+            for name in named {
+                headers.remove(name);
+            }
+            headers.remove(header::CONNECTION);
+        }
+        if self.hop_by_hop {
+            for name in &HOP_BY_HOP {
+                headers.remove(name);
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Checks a request's fields and takes out what does not travel on. Returns the length they declare.
 ///
 /// `Host`, `Content-Length` and `Transfer-Encoding` are removed: the adapter writes them itself.
@@ -62,29 +160,30 @@ pub(crate) fn sanitise_request(
     if headers.len() > limits.request_headers {
         return Err(RequestFault::TooManyHeaders);
     }
-    if bytes(headers) > limits.request_bytes {
+    let found = Survey::of(headers);
+    if found.bytes > limits.request_bytes {
         return Err(RequestFault::HeadersTooLong);
     }
-    let length = content_length(headers).map_err(|_| RequestFault::ContentLength)?;
-    let chunked = chunked(headers).map_err(|_| RequestFault::TransferEncoding)?;
-    if chunked && length.is_some() {
+    let length = found.length.get().map_err(|_| RequestFault::ContentLength)?;
+    let chunked = found.chunked.get().map_err(|_| RequestFault::TransferEncoding)?;
+    if chunked.is_some() && length.is_some() {
         return Err(RequestFault::TransferEncoding);
     }
-    if headers.contains_key(header::UPGRADE) || headers.contains_key(HTTP2_SETTINGS) {
+    if found.upgrade {
         return Err(RequestFault::Upgrade);
     }
-    if headers
-        .get_all(header::EXPECT)
-        .iter()
-        .any(|value| !value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
-    {
+    if found.unexpected {
         return Err(RequestFault::Expect);
     }
-    strip(headers).map_err(|_| RequestFault::Connection)?;
-    // The body follows at once, so the question whether it may is not passed on.
-    headers.remove(header::EXPECT);
+    found.strip(headers).map_err(|_| RequestFault::Connection)?;
+    if found.expect {
+        // The body follows at once, so the question whether it may is not passed on.
+        headers.remove(header::EXPECT);
+    }
     headers.remove(header::HOST);
-    headers.remove(header::CONTENT_LENGTH);
+    if length.is_some() {
+        headers.remove(header::CONTENT_LENGTH);
+    }
     Ok(length)
 }
 
@@ -102,11 +201,12 @@ pub(crate) fn sanitise_response(
     if !(200..=599).contains(&status.as_u16()) {
         return Err(ResponseFault::Status);
     }
-    if headers.len() > limits.response_headers || bytes(headers) > limits.response_bytes {
+    let found = Survey::of(headers);
+    if headers.len() > limits.response_headers || found.bytes > limits.response_bytes {
         return Err(ResponseFault::HeadTooLarge);
     }
-    let length = content_length(headers).map_err(|_| ResponseFault::ContentLength)?;
-    let chunked = chunked(headers).map_err(|_| ResponseFault::TransferEncoding)?;
+    let length = found.length.get().map_err(|_| ResponseFault::ContentLength)?;
+    let chunked = found.chunked.get().map_err(|_| ResponseFault::TransferEncoding)?.is_some();
     if chunked && (length.is_some() || version != Version::HTTP_11) {
         return Err(ResponseFault::TransferEncoding);
     }
@@ -118,17 +218,17 @@ pub(crate) fn sanitise_response(
         Some(length) => Framing::Length(length),
         None => Framing::UntilClose,
     };
-    let close = names(headers, "close");
-    let keep_alive = !close
+    let says = |option| found.connection && names(headers, option);
+    let keep_alive = !says("close")
         && framing != Framing::UntilClose
-        && (version == Version::HTTP_11 || (version == Version::HTTP_10 && names(headers, "keep-alive")));
-    strip(headers).map_err(|_| ResponseFault::Malformed)?;
+        && (version == Version::HTTP_11 || (version == Version::HTTP_10 && says("keep-alive")));
+    found.strip(headers).map_err(|_| ResponseFault::Malformed)?;
     Ok(Verdict { framing, keep_alive })
 }
 
 /// Takes out of a trailer section what may not be in one: fields that frame, route or authenticate.
 pub(crate) fn sanitise_trailers(trailers: &mut HeaderMap) -> Result<(), ResponseFault> {
-    strip(trailers).map_err(|_| ResponseFault::Framing)?;
+    Survey::of(trailers).strip(trailers).map_err(|_| ResponseFault::Framing)?;
     for name in [
         header::CONTENT_LENGTH,
         header::CONTENT_TYPE,
@@ -149,51 +249,13 @@ pub(crate) fn sanitise_trailers(trailers: &mut HeaderMap) -> Result<(), Response
 #[derive(Debug, PartialEq, Eq)]
 struct Contradiction;
 
-/// Removes hop-by-hop fields, those named by `Connection` too.
-fn strip(headers: &mut HeaderMap) -> Result<(), Contradiction> {
-    let mut named = Vec::new();
-    for token in tokens(headers, &header::CONNECTION) {
-        // A token that is no field name (or an option such as `close`) names nothing to remove.
-        if let Ok(name) = HeaderName::from_bytes(token) {
-            if FRAMING.contains(&name) {
-                return Err(Contradiction);
-            }
-            named.push(name);
-        }
-    }
-    for name in named.iter().chain(&HOP_BY_HOP) {
-        headers.remove(name);
-    }
-    Ok(())
-}
-
-/// The one length that is declared. Repeated fields and lists are refused even where they agree.
-fn content_length(headers: &HeaderMap) -> Result<Option<u64>, Contradiction> {
-    let mut values = headers.get_all(header::CONTENT_LENGTH).iter();
-    match (values.next(), values.next()) {
-        (None, _) => Ok(None),
-        (Some(value), None) => number(value).map(Some),
-        (Some(_), Some(_)) => Err(Contradiction),
-    }
-}
-
-fn number(value: &HeaderValue) -> Result<u64, Contradiction> {
+fn number(value: &HeaderValue) -> Option<u64> {
     let digits = value.as_bytes();
     // `parse` would take a leading plus sign.
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-        return Err(Contradiction);
+        return None;
     }
-    std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).ok_or(Contradiction)
-}
-
-/// Whether the body is chunked; any other transfer coding is refused, also on top of chunked.
-fn chunked(headers: &HeaderMap) -> Result<bool, Contradiction> {
-    let mut values = headers.get_all(header::TRANSFER_ENCODING).iter();
-    match (values.next(), values.next()) {
-        (None, _) => Ok(false),
-        (Some(value), None) if value.as_bytes().eq_ignore_ascii_case(b"chunked") => Ok(true),
-        _ => Err(Contradiction),
-    }
+    std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 fn names(headers: &HeaderMap, option: &str) -> bool {
@@ -207,11 +269,6 @@ fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item =
         .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
         .map(<[u8]>::trim_ascii)
         .filter(|token| !token.is_empty())
-}
-
-/// Bytes of the fields as they are on the wire.
-fn bytes(headers: &HeaderMap) -> usize {
-    headers.iter().map(|(name, value)| name.as_str().len() + value.len() + ": \r\n".len()).sum()
 }
 
 #[cfg(test)]

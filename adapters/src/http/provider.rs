@@ -16,7 +16,7 @@ use latent_capabilities::broker::{Budget, Capability, CapabilitySession, Cost, S
 
 use super::buffered::BufferedResponse;
 use super::config::{self, HttpProviderConfig};
-use super::connection::HttpConnection;
+use super::connection::{Connection, HttpConnection};
 use super::dial::dial;
 use super::error::{HttpError, HttpErrorKind, RequestFault};
 use super::exchange::{Accepted, exchange};
@@ -54,7 +54,7 @@ struct Bounds {
 
 struct Slot {
     origin: Origin,
-    client: ProviderClient<HttpConnection>,
+    client: ProviderClient<Connection>,
 }
 
 /// What a call waits in before it is dispatched.
@@ -103,7 +103,7 @@ impl HttpProvider {
         }
         // At most `MAXIMUM_ORIGINS`: checked above.
         let (installed, clients) =
-            pools.install_with_clients::<HttpConnection>(setup, expected, origins.len() as u16)?;
+            pools.install_with_clients::<Connection>(setup, expected, origins.len() as u16)?;
         let each = origins.into_iter().zip(clients);
         let origins = each.map(|(origin, client)| Slot { origin, client }).collect();
         Ok(Self(Arc::new(Inner {
@@ -274,7 +274,7 @@ impl Inner {
         call: &PoolCall,
         slot: &Slot,
         wait: bool,
-    ) -> Result<PooledConnection<HttpConnection>, HttpError> {
+    ) -> Result<PooledConnection<Connection>, HttpError> {
         let reservation = if wait {
             match slot.client.acquire(call).await? {
                 Acquired::Idle(connection) => return Ok(connection),

@@ -1,7 +1,7 @@
 //! What the HTTP machinery holds for one call beside the window, and the charge for it.
 
-use latent_capabilities::broker::Error;
 use latent_capabilities::broker::io::{IoCall, IoMemory};
+use latent_capabilities::broker::{Error, Kind};
 
 use super::config::{BodyLimits, HeadLimits};
 
@@ -19,13 +19,10 @@ pub(crate) fn buffer_bytes(head: &HeadLimits, body: &BodyLimits) -> usize {
     MINIMUM_BUFFER.max(head.response_bytes).max((body.chunk_bytes as usize).min(64 * 1024))
 }
 
-/// The charges of one call. Each is at most a chunk of the library, so that any of them fits.
+/// The charges of one call: one for everything where that is at most a chunk of the library, else one for each part,
+/// each of which is.
 pub(crate) struct Scratch {
-    /// One buffer is being read into while the last one is handed out.
-    _buffers: [IoMemory; 2],
-    /// Both heads, as text and parsed. A request's body is sent from the window, without a copy.
-    _heads: IoMemory,
-    _tls: Option<IoMemory>,
+    _charges: [Option<IoMemory>; 4],
 }
 
 impl Scratch {
@@ -35,12 +32,23 @@ impl Scratch {
         body: &BodyLimits,
         tls: bool,
     ) -> Result<Self, Error> {
-        let buffer = || call.reserve_scratch(buffer_bytes(head, body), 0);
+        // One buffer is being read into while the last one is handed out.
+        let buffer = buffer_bytes(head, body);
+        // Both heads, as text and parsed. A request's body is sent from the window, without a copy.
         let fields = FIELD * (head.request_headers + head.response_headers);
-        Ok(Self {
-            _buffers: [buffer()?, buffer()?],
-            _heads: call.reserve_scratch(head.target_bytes + head.request_bytes + fields, 0)?,
-            _tls: if tls { Some(call.reserve_scratch(TLS_BYTES, 0)?) } else { None },
-        })
+        let heads = head.target_bytes + head.request_bytes + fields;
+        let tls = if tls { TLS_BYTES } else { 0 };
+        let charge = |bytes| match bytes {
+            0 => Ok(None),
+            _ => call.reserve_scratch(bytes, 0).map(Some),
+        };
+        let charges = match charge(2 * buffer + heads + tls) {
+            Ok(all) => [all, None, None, None],
+            Err(error) if matches!(error.kind(), Kind::TooLarge(_)) => {
+                [charge(buffer)?, charge(buffer)?, charge(heads)?, charge(tls)?]
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(Self { _charges: charges })
     }
 }

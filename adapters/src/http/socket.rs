@@ -4,12 +4,14 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use rustix::net::RecvFlags;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
+
+use crate::tcp;
 
 /// The descriptor and what happened on it, shared by the HTTP machinery that uses it and the connection that owns
 /// both. All of it runs in the task of the call, so the counters order nothing.
@@ -96,14 +98,7 @@ impl AsyncRead for Tcp {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        loop {
-            ready!(self.0.stream.poll_read_ready(cx))?;
-            match self.0.stream.try_read_buf(buffer) {
-                Ok(_) => return Poll::Ready(Ok(())),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Poll::Ready(Err(error)),
-            }
-        }
+        tcp::poll_read(&self.0.stream, cx, buffer)
     }
 }
 
@@ -117,7 +112,7 @@ impl AsyncWrite for Tcp {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.write(cx, |stream| stream.try_write_vectored(slices))
+        self.write(cx, |stream| tcp::try_write_vectored(stream, slices))
     }
 
     fn is_write_vectored(&self) -> bool {

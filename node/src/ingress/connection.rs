@@ -3,16 +3,17 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use super::canned;
 use super::front::{Desk, Doors, Phase};
 use super::handle::handle;
 use super::pace::{Pace, Paced, reset};
@@ -27,26 +28,20 @@ const LINGER: (usize, Duration) = (1 << 20, Duration::from_millis(500));
 /// What a connection and its requests know of each other.
 #[derive(Debug)]
 pub(super) struct State {
-    /// Requests whose answer is not wholly handed over. HTTP/1.1 has one at a time, and a short overlap.
-    requests: AtomicUsize,
     /// An answer was given while the request's body was still coming.
     unread: AtomicBool,
-    /// Until when the answer that is under way may take.
+    /// Whether an answer is under way, and until when it may take.
     pace: Arc<Pace>,
 }
 
 impl State {
     fn new() -> Self {
-        Self { requests: AtomicUsize::new(0), unread: AtomicBool::new(false), pace: Arc::new(Pace::new()) }
+        Self { unread: AtomicBool::new(false), pace: Arc::new(Pace::new()) }
     }
 
     /// The request has a deadline, and so has its answer, to the last byte.
     pub(super) fn answer_by(&self, deadline: std::time::Instant) {
         self.pace.answer_by(deadline);
-    }
-
-    fn is_busy(&self) -> bool {
-        self.requests.load(Ordering::Acquire) > 0
     }
 
     pub(super) fn leave_unread(&self) {
@@ -63,7 +58,7 @@ pub(super) struct Busy {
 
 impl Busy {
     fn begin(state: &Arc<State>, desk: &Arc<Desk>) -> Self {
-        state.requests.fetch_add(1, Ordering::AcqRel);
+        state.pace.begin();
         desk.requests.fetch_add(1, Ordering::Relaxed);
         Self { state: state.clone(), desk: desk.clone() }
     }
@@ -76,8 +71,7 @@ impl Busy {
 impl Drop for Busy {
     fn drop(&mut self) {
         self.desk.requests.fetch_sub(1, Ordering::Relaxed);
-        self.state.pace.clear();
-        self.state.requests.fetch_sub(1, Ordering::AcqRel);
+        self.state.pace.end();
     }
 }
 
@@ -98,8 +92,6 @@ pub(super) async fn serve(
     let paced = Paced::new(stream.clone(), state.pace.clone(), ingress.head_timeout);
     let mut connection = http1::Builder::new()
         .half_close(!ingress.early_abort)
-        .timer(TokioTimer::new())
-        .header_read_timeout(ingress.head_timeout)
         .max_buf_size(ingress.head_bytes)
         .max_header_size(ingress.head_bytes)
         .serve_connection(TokioIo::new(paced), service);
@@ -107,6 +99,8 @@ pub(super) async fn serve(
     let mut draining = *phase.borrow_and_update() != Phase::Serving;
     let mut closing = false;
     let mut look = std::pin::pin!(sleep(LAST_LOOK));
+    // Armed once in a while and not for each head: when it fires it looks at when the head was due.
+    let mut patience = std::pin::pin!(sleep_until(state.pace.head_due(ingress.head_timeout)));
     let ended = loop {
         tokio::select! {
             biased;
@@ -121,45 +115,46 @@ pub(super) async fn serve(
                 look.as_mut().reset(Instant::now() + LAST_LOOK);
             }
             () = &mut look, if draining && !closing => {
-                closing = !state.is_busy();
+                closing = !state.pace.is_busy();
                 if closing {
                     Pin::new(&mut connection).graceful_shutdown();
                 } else {
                     look.as_mut().reset(Instant::now() + LAST_LOOK);
                 }
             }
+            () = &mut patience => {
+                let due = state.pace.head_due(ingress.head_timeout);
+                if due > Instant::now() {
+                    patience.as_mut().reset(due);
+                    continue;
+                }
+                tracing::debug!("no request head in time");
+                // hyper closes without a word; a client that has begun a head is told why.
+                let quiet = state.pace.is_quiet();
+                if quiet && !connection.into_parts().read_buf.is_empty() {
+                    // Best effort: the client may be gone, and one write fits any socket buffer.
+                    let _ = stream.try_write(canned::too_slow().as_bytes());
+                }
+                return;
+            }
         }
     };
     match ended {
         Ok(()) => tracing::trace!("connection closed"),
-        Err(error) if error.is_timeout() => {
-            tracing::debug!("no request head in time");
-            let parts = connection.into_parts();
-            if !parts.read_buf.is_empty() {
-                // Best effort: the client may be gone, and one write fits any socket buffer.
-                let _ = stream.try_write(TOO_SLOW);
-            }
-            return;
-        }
         Err(error) => tracing::debug!(%error, "connection ended early"),
     }
-    if state.unread.load(Ordering::Acquire) {
+    if state.unread.load(Ordering::Acquire) || state.pace.has_refused() {
         drop(connection);
         linger(&stream).await;
     }
 }
 
-/// hyper closes without a word when a head takes too long; a client that has begun one is told why.
-const TOO_SLOW: &[u8] = b"HTTP/1.1 408 Request Timeout\r\n\
-    content-type: application/json\r\n\
-    connection: close\r\n\
-    content-length: 140\r\n\
-    \r\n\
-    {\"error\":\"head-timeout\",\"dimension\":null,\"scope\":null,\"effect\":\"not-sent\",\"retry_after_ms\":null,\
-    \"message\":\"the request head took too long\"}\n";
-
-/// Reads what still comes, bounded, after the sending half was closed.
+/// Closes the sending half and reads what still comes, bounded.
 async fn linger(stream: &TcpStream) {
+    if let Err(error) = rustix::net::shutdown(stream, rustix::net::Shutdown::Write) {
+        tracing::debug!(%error, "the client went first");
+        return;
+    }
     let (mut left, patience) = LINGER;
     let drain: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async {
         let mut scrap = [0; 4_096];
@@ -174,17 +169,4 @@ async fn linger(stream: &TcpStream) {
     });
     // Out of patience is as good as done: the connection is dropped either way.
     let _ = timeout(patience, drain).await;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::TOO_SLOW;
-
-    #[test]
-    fn the_canned_answer_states_its_own_length() {
-        let text = std::str::from_utf8(TOO_SLOW).expect("ASCII");
-        let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
-        assert!(head.ends_with(&format!("content-length: {}", body.len())), "{} bytes", body.len());
-        serde_json::from_str::<serde_json::Value>(body).expect("JSON");
-    }
 }

@@ -40,9 +40,8 @@ pub(super) async fn handle(
         Route::Health => page(&method, || health(&desk)),
         _ if doors == Doors::Admin => admin::answer(&desk, request).await,
         Route::Provider { name, slot, rest } if doors.providers() => {
-            let name = name.to_owned();
-            proxy::carry(&desk, request, proxy::Target { name: &name, slot, rest }, busy.state(), &mut access)
-                .await
+            let target = proxy::Target { door: desk.gateway.door(name), slot, rest };
+            proxy::carry(&desk, request, target, busy.state(), &mut access).await
         }
         Route::Snapshot if doors.status() => page(&method, || snapshot(&desk)),
         Route::Figures if doors.status() => page(&method, || figures(&desk)),

@@ -12,6 +12,7 @@
 pub(crate) mod front;
 pub(crate) mod reply;
 
+mod canned;
 mod connection;
 mod handle;
 mod pace;

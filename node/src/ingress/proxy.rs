@@ -14,16 +14,17 @@ use super::connection::State;
 use super::front::Desk;
 use super::reply::{Access, Reply};
 use super::upload::{Progress, Upload, Watch};
-use crate::door::Installed;
+use crate::door::{Door, Installed};
 use crate::gateway::{Admitted, Gateway};
 use crate::refusal::Refusal;
 
 /// How long the caller will wait, in milliseconds.
-const DEADLINE: HeaderName = HeaderName::from_static("x-deadline-ms");
+static DEADLINE: HeaderName = HeaderName::from_static("x-deadline-ms");
 
 /// What a path named.
 pub(super) struct Target<'a> {
-    pub(super) name: &'a str,
+    /// The provider of this name, if there is one.
+    pub(super) door: Option<&'a Door>,
     pub(super) slot: u16,
     pub(super) rest: PathAndQuery,
 }
@@ -45,12 +46,12 @@ pub(super) async fn carry(
         let text = "CONNECT and TRACE are not carried";
         return Err(Refusal::of_node(StatusCode::NOT_IMPLEMENTED, "method-not-carried", text));
     }
-    let door = gateway.door(target.name).ok_or_else(|| unknown("no provider of this name"))?;
+    let door = target.door.ok_or_else(|| unknown("no provider of this name"))?;
     access.provider = Some(door.name.clone());
     if !door.admits(tenant) {
         return Err(not_granted());
     }
-    let until = gateway.until(tenant, deadline(request.headers())?);
+    let until = gateway.until(tenant, access.started, deadline(request.headers())?);
 
     let (head, body) = request.into_parts();
     let (mut upload, watch) = Upload::new(body);
@@ -147,7 +148,7 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 
 /// What `X-Deadline-Ms` asks for, if it is there.
 fn deadline(headers: &HeaderMap) -> Result<Option<Duration>, Refusal> {
-    let Some(value) = headers.get(DEADLINE) else { return Ok(None) };
+    let Some(value) = headers.get(&DEADLINE) else { return Ok(None) };
     let digits = value.to_str().ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
     let millis = digits.and_then(|text| text.parse::<u64>().ok()).filter(|millis| *millis > 0);
     match millis {
@@ -163,7 +164,7 @@ fn deadline(headers: &HeaderMap) -> Result<Option<Duration>, Refusal> {
 /// this node, and the framing, are taken out by the adapter, which refuses what contradicts itself.
 fn forwarded(mut headers: HeaderMap) -> HeaderMap {
     headers.remove(AUTHORIZATION);
-    headers.remove(DEADLINE);
+    headers.remove(&DEADLINE);
     headers
 }
 
@@ -222,7 +223,7 @@ mod tests {
     fn a_deadline_is_a_positive_number() {
         let with = |value: &str| {
             let mut headers = HeaderMap::new();
-            headers.insert(DEADLINE, value.parse().expect("a header value"));
+            headers.insert(&DEADLINE, value.parse().expect("a header value"));
             deadline(&headers).map_err(|refusal| refusal.status)
         };
         assert_eq!(with("250"), Ok(Some(Duration::from_millis(250))));

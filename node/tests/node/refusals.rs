@@ -133,9 +133,15 @@ fn what_is_too_large_is_refused() {
     client
         .send(format!("GET / HTTP/1.1\r\nhost: node\r\nx-long: {}\r\n\r\n", "x".repeat(20_000)))
         .expect("it is sent");
-    assert_eq!(client.answer().expect("an answer").status, 431);
+    is(&client.answer().expect("an answer"), 431, "head-too-large", "not-sent");
     let mut client = node.client();
     client.send("this is not HTTP\r\n\r\n").expect("it is sent");
+    is(&client.answer().expect("an answer"), 400, "malformed-head", "not-sent");
+    // What an origin answers stays as it is, and so does what was answered before a head that cannot be read.
+    let mut client = node.client();
+    let head = format!("GET /http/other/ok HTTP/1.1\r\nhost: node\r\n{bob}\r\n");
+    client.send(format!("{head}this is not HTTP\r\n\r\n")).expect("it is sent");
+    assert_eq!(client.answer().expect("an answer").status, 200);
     assert_eq!(client.answer().expect("an answer").status, 400);
     node.settle();
 }
