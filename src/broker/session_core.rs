@@ -11,23 +11,21 @@
 //!   `accepted` is the number of calls that were dispatched and not started, `tables` of resource tables; each of them
 //!   holds one lease too. Other leases are short and stand for nothing, so these counts tell what lives.
 //! * B2. CLOSED and STOPPED are never taken back. An admission is refused by the step that would count it.
-//! * B3. A session stop first sets STOPPED, then looks at the watched bits by read-modify-writes; an operation first sets
-//!   its watched bit by one, then looks at STOPPED: one of them sees the other.
+//! * B3. A session stop first sets STOPPED, then looks at the watched bits: N1 of [`Watched`] says why it misses nobody.
 use crate::broker::ground::{Ground, SessionLease};
 use crate::broker::plan::PlanCore;
 use crate::broker::session::Probe;
-use crate::foreign::Panics;
 use crate::mem::arena::{Bits, Ending, Occupant, Pin, RootPin};
 use crate::mem::kept::Kept;
-use crate::queue::floor::{Floor, OPERATIONS, Tenure};
+use crate::queue::floor::{Floor, Tenure};
 use crate::queue::operation::Cause;
+use crate::queue::watched::Watched;
 use crate::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 use crate::sync::order;
 use std::sync::Arc;
 
 /// Cumulative budget dimensions of a session's ledger.
 pub(crate) const BUDGETS: usize = 9;
-const WATCH_WORDS: usize = OPERATIONS.div_ceil(64);
 
 /// One call, as a unit of the word.
 pub(crate) const ONE_CALL: u64 = 1;
@@ -103,8 +101,8 @@ pub(crate) struct SessionSlot {
     pub(crate) pool_metadata: AtomicU32,
     /// What is left of each cumulative budget; `u64::MAX`: not limited.
     pub(crate) budgets: [AtomicU64; BUDGETS],
-    /// Operations that a stop of this session must reach, by index.
-    pub(crate) watched: [AtomicU64; WATCH_WORDS],
+    /// Operations that a stop of this session must reach.
+    pub(crate) watched: Watched,
     pub(crate) plan: Kept<Arc<PlanCore>>,
     pub(crate) probe: Kept<Arc<dyn Probe>>,
 }
@@ -154,12 +152,10 @@ impl Tenure for SessionLease {
         SessionBits(self.word().load()).is_stopped().then_some(Cause::Session)
     }
     fn watch(&self, operation: u16) {
-        let operation = usize::from(operation);
-        self.watched[operation / 64].fetch_or(1 << (operation % 64), order::STEP);
+        self.watched.set(operation);
     }
     fn unwatch(&self, operation: u16) {
-        let operation = usize::from(operation);
-        self.watched[operation / 64].fetch_and(!(1 << (operation % 64)), order::STEP);
+        self.watched.clear(operation);
     }
     fn probe(&self) -> Option<bool> {
         self.probe.get().map(|probe| probe.is_cancelled())
@@ -171,23 +167,6 @@ impl Tenure for SessionLease {
 
 /// Stops every operation of the session that is parked anywhere. STOPPED or CLOSED was set before.
 pub(crate) fn interrupt_watched(session: &SessionLease) {
-    let floor = &session.shared().floor;
-    let mut panics = Panics::none();
-    for (word, watched) in session.watched.iter().enumerate() {
-        let mut bits = watched.fetch_or(0, order::STEP);
-        while bits != 0 {
-            let index = (word * 64) as u16 + bits.trailing_zeros() as u16;
-            bits &= bits - 1;
-            if let Some(operation) = floor.operations.upgrade_live(index)
-                && operation.pin().is_same(session)
-            {
-                // Everybody is reached, whatever a waker does.
-                panics.run(|| {
-                    floor.stop(&operation, Cause::Session);
-                    drop(operation);
-                });
-            }
-        }
-    }
+    let panics = session.watched.stop(&session.shared().floor, |pin: &SessionLease| pin.is_same(session));
     panics.resume();
 }

@@ -227,10 +227,15 @@ impl<K: Tenure> Occupant for Operation<K> {
         if state.held() == Held::Staged {
             ending.ungranted.add_alone();
         }
+        let late = planted!("watched_too_long");
+        // N3: the next one in this slot may be of the same session.
+        if state.is_watched() && !late {
+            ending.pin().unwatch(index);
+        }
         // The slot goes back before its counts, so that whoever reserves an owner finds a slot. If the line still holds
         // it, the owner stays counted until the line lets go.
         let (pin, freed) = ending.finish_telling();
-        if state.is_watched() {
+        if state.is_watched() && late {
             pin.unwatch(index);
         }
         let floor = K::floor(pin.shared());

@@ -19,6 +19,7 @@
 //! * [`select`]: who is next: tenants in rotation, providers in rotation inside a tenant, FIFO inside both.
 //! * [`line`]: the turn that grants: inbox, dirty bits, batches.
 //! * [`wait`]: the future that waits for a grant.
+//! * [`watched`]: whom a stop of the session must reach.
 //! * [`keeper`]: deadlines without a timer per wait, where there is a control task; [`due`]: in which order.
 //! * [`acquire`]: the small line of each client, for a connection or the right to dial.
 //! * [`window`]: the places of a transfer, and those who wait for one.
@@ -30,6 +31,7 @@ pub mod select;
 pub mod line;
 pub mod due;
 pub mod keeper;
+pub mod watched;
 pub mod wait;
 pub mod acquire;
 pub mod window;

@@ -1,10 +1,9 @@
 //! What the models of this floor stand on: a session without a plan, in the ground's place.
 use super::floor::{Floor, Tenure};
 use super::operation::{Cause, Numbers, Operation, State, Step};
+use super::watched::Watched;
 use crate::account::charge::Request;
 use crate::mem::arena::{Anchor, Ending, Lease, Occupant, Root, RootPin};
-use crate::sync::atomic::AtomicU64;
-use crate::sync::order;
 use crate::time::Clock;
 
 /// The ground of a model.
@@ -16,7 +15,7 @@ pub struct Ground {
 /// A session: whether it is stopped stands in bit 0 of its word, one call is bit 8 and up.
 #[derive(Debug, Default)]
 pub struct Session {
-    pub watched: AtomicU64,
+    pub watched: Watched,
 }
 
 pub const STOPPED: u64 = 1;
@@ -37,10 +36,10 @@ impl Tenure for Lease<Session> {
         (self.word().load().user() & STOPPED != 0).then_some(Cause::Session)
     }
     fn watch(&self, operation: u16) {
-        self.watched.fetch_or(1 << operation, order::STEP);
+        self.watched.set(operation);
     }
     fn unwatch(&self, operation: u16) {
-        self.watched.fetch_and(!(1 << operation), order::STEP);
+        self.watched.clear(operation);
     }
     fn probe(&self) -> Option<bool> {
         None
@@ -110,15 +109,8 @@ pub fn drop_front(lease: OperationLease) {
 /// STOPPED, then everyone watched, as a session stop does.
 pub fn stop_session(session: &Lease<Session>) {
     session.word().set(STOPPED);
-    let floor = &session.shared().floor;
-    let mut bits = session.watched.fetch_or(0, order::STEP);
-    while bits != 0 {
-        let index = bits.trailing_zeros() as u16;
-        bits &= bits - 1;
-        if let Some(operation) = floor.operations.upgrade_live(index) {
-            floor.stop(&operation, Cause::Session);
-        }
-    }
+    let panics = session.watched.stop(&session.shared().floor, |pin: &Lease<Session>| pin.is_same(session));
+    panics.resume();
 }
 
 /// Everything is given back: called with no operation left.

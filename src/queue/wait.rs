@@ -5,6 +5,7 @@
 //! there is none it arms a timer, only while it is really parked.
 use super::floor::{Floor, Tenure};
 use super::operation::{Cause, Operation, State, Step};
+use super::watched::note_for_session;
 use crate::account::charge;
 use crate::mem::arena::Lease;
 use crate::mem::park::{Park, Seat};
@@ -149,16 +150,6 @@ impl Watch {
 impl Default for Watch {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-/// The first time that an operation parks, its session learns of it (B3).
-fn note_for_session<K: Tenure>(lease: &Lease<Operation<K>>) {
-    let noted = lease
-        .word()
-        .update(|bits| (!State(bits).is_watched()).then(|| State(bits).watched()));
-    if noted.is_ok() {
-        lease.pin().watch(lease.index());
     }
 }
 
