@@ -68,7 +68,7 @@ impl Waiter {
     }
 
     /// Nobody is under way any more, so who sleeps now was forgotten.
-    fn is_up(mut self, lease: &OperationLease) {
+    fn must_be_up(mut self, lease: &OperationLease) {
         assert!(!self.pending || self.wakes.0.load(Relaxed) > 0, "a stop did not reach a waiter");
         self.watch.as_mut().leave(lease);
     }
@@ -91,7 +91,7 @@ fn a_stop_meets_a_wait() {
             move || Waiter::until_stopped(&call)
         });
         stop_session(&session);
-        waiting.join().expect("no panic").is_up(&call);
+        waiting.join().expect("no panic").must_be_up(&call);
         drop_front(Arc::into_inner(call).expect("the other thread is gone"));
         model::assert_zero(&anchor);
     });
@@ -109,7 +109,7 @@ fn a_stop_reaches_both_waiters_of_a_call() {
         });
         stop_session(&session);
         for waiter in waiting {
-            waiter.join().expect("no panic").is_up(&call);
+            waiter.join().expect("no panic").must_be_up(&call);
         }
         drop_front(Arc::into_inner(call).expect("the other threads are gone"));
         model::assert_zero(&anchor);
@@ -132,7 +132,7 @@ fn a_stop_reaches_the_next_call_in_the_slot() {
         let second = started(&session);
         let waiter = Waiter::until_stopped(&second);
         stop_session(&session);
-        waiter.is_up(&second);
+        waiter.must_be_up(&second);
         ending.join().expect("no panic");
         drop_front(second);
         model::assert_zero(&anchor);
@@ -154,7 +154,7 @@ fn a_stop_meets_an_admission() {
         let waiting = admitted.as_ref().map(Waiter::for_a_grant);
         stopper.join().expect("no panic");
         if let (Some(lease), Some(waiter)) = (admitted, waiting) {
-            waiter.is_up(&lease);
+            waiter.must_be_up(&lease);
             assert_eq!((step(&lease), cause(&lease)), (Step::Left, Cause::Session));
             drop_front(lease);
         }
@@ -185,7 +185,7 @@ fn a_stop_meets_a_retirement() {
         retirer.join().expect("no panic");
         assert_eq!(cause(&ready), seen, "a later cause took the place of the first");
         assert_eq!(step(&ready), Step::Returned);
-        waiter.is_up(&ready);
+        waiter.must_be_up(&ready);
         drop_front(ready);
         model::assert_zero(&anchor);
     });

@@ -10,12 +10,14 @@
 //! | [`node`] [`tenant`] [`provider`] [`client`] | the words that somebody may wait at |
 //! | [`bytes`] [`shares`] [`jobs`] | the words that nobody waits at |
 //! | [`gauge`] | used and limit in one word: bytes of metadata |
+//! | [`budget`] | what is left of a budget, and what was spent of a permission |
 //! | [`uses`] | how many uses are left of a permission that was given out by number |
 //! | [`lower`] | limits of several words lowered together, or none of them |
 //! | [`charge`] | an operation's charges over node, tenant and provider together |
 //! | [`peaks`] | the most that was ever used of each field of a word |
 //! | [`figures`] | what is counted only to be looked at: refusals, ages in the line |
 
+pub mod budget;
 pub mod bytes;
 pub mod charge;
 pub mod client;

@@ -39,6 +39,10 @@ impl UsesWord {
     fn step(&self, next: impl Fn(u32) -> Result<u32, Uses>) -> Result<(), Uses> {
         let mut backoff = Backoff::new();
         let mut word = self.word.load(order::OBSERVE);
+        if planted!("use_without_a_step") {
+            self.word.store(next(word)?, order::PUBLISH);
+            return Ok(());
+        }
         loop {
             match self.word.compare_exchange_weak(word, next(word)?, order::STEP, order::LOST) {
                 Ok(_) => return Ok(()),

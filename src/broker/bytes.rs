@@ -6,8 +6,7 @@ use crate::broker::error::{Error, Invalid};
 use crate::broker::ground::{Ground, IoGround, OperationLease};
 use crate::broker::slots::StreamLease;
 use crate::mem::blocks::{self, Block};
-use crate::sync::atomic::AtomicU64;
-use crate::sync::{Backoff, Zero, order};
+use crate::sync::{Zero, order};
 
 /// What the I/O runtime added to the ground of an operation.
 #[inline]
@@ -129,27 +128,6 @@ impl<'a> ByteScopes<'a> {
         }
     }
 }
-
-/// Spends `amount` of a cumulative permission, which only grows towards its limit; or nothing.
-pub(crate) fn spend(spent: &AtomicU64, limit: u64, amount: u64) -> Result<(), Spent> {
-    let mut backoff = Backoff::new();
-    let mut before = spent.load(order::COUNT);
-    loop {
-        // Never above the limit, so the difference exists.
-        if amount > limit - before {
-            return Err(Spent);
-        }
-        match spent.compare_exchange_weak(before, before + amount, order::COUNT, order::COUNT) {
-            Ok(_) => return Ok(()),
-            Err(found) => before = found,
-        }
-        backoff.lost();
-    }
-}
-
-/// A cumulative permission has less left than was asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Spent;
 
 /// The blocks of a node, with what is kept beside each.
 pub(crate) type Blocks = blocks::Blocks<BlockMeta>;

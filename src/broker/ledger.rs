@@ -10,13 +10,11 @@
 //! While a reservation is in flight its charges count as spent: a second one beside it may be refused although the first
 //! is given back in the end. That refusal was justified by the words it saw.
 
+use crate::account::budget;
+pub(crate) use crate::account::budget::UNLIMITED;
 use crate::broker::policy::StreamBudget;
 use crate::broker::session_core::BUDGETS;
 use crate::sync::atomic::AtomicU64;
-use crate::sync::{Backoff, order};
-
-/// What a word says of a budget that has no limit.
-pub(crate) const UNLIMITED: u64 = u64::MAX;
 
 /// A cumulative budget of one session. Unlimited unless [`Activation::budget`](super::Activation::budget) sets it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -174,54 +172,18 @@ pub(crate) type Ledger = [AtomicU64; BUDGETS];
 /// The budget that does not cover its charge.
 #[inline]
 pub(crate) fn reserve(ledger: &Ledger, charges: &[u64; BUDGETS]) -> Result<(), Budget> {
-    for budget in Budget::ALL {
-        if !spend(&ledger[budget.at()], charges[budget.at()]) {
-            refund_before(ledger, charges, budget.at());
-            return Err(budget);
-        }
-    }
-    Ok(())
+    budget::take_all(ledger, charges).map_err(|at| Budget::ALL[at])
 }
 
 /// Gives back a reservation that did not become an accepted call (L3).
 pub(crate) fn refund(ledger: &Ledger, charges: &[u64; BUDGETS]) {
-    refund_before(ledger, charges, BUDGETS);
-}
-
-#[cold]
-fn refund_before(ledger: &Ledger, charges: &[u64; BUDGETS], end: usize) {
-    for (word, &amount) in ledger.iter().zip(charges).take(end) {
-        // An unlimited budget was not written. A limited one never reads as unlimited: it only ever lost.
-        if amount > 0 && word.load(order::COUNT) != UNLIMITED {
-            word.fetch_add(amount, order::COUNT);
-        }
-    }
-}
-
-/// Takes `amount` from one budget, if it covers it. Only the number is asked, so the order is that of a count.
-#[inline]
-fn spend(word: &AtomicU64, amount: u64) -> bool {
-    if amount == 0 {
-        return true;
-    }
-    let mut backoff = Backoff::new();
-    let mut left = word.load(order::COUNT);
-    loop {
-        if left == UNLIMITED {
-            return true;
-        }
-        let Some(rest) = left.checked_sub(amount) else { return false };
-        match word.compare_exchange_weak(left, rest, order::COUNT, order::COUNT) {
-            Ok(_) => return true,
-            Err(found) => left = found,
-        }
-        backoff.lost();
-    }
+    budget::give_before(ledger, charges, BUDGETS);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sync::order;
 
     fn ledger(values: [u64; BUDGETS]) -> Ledger {
         values.map(AtomicU64::new)

@@ -1,8 +1,9 @@
 //! The slots of streams and transfers: what stands in the ground for them, and how it ends.
+use crate::account::budget::spend;
 use crate::account::bytes::{Side, Units};
 use crate::account::dimension::Dimension;
 use crate::account::shares::Share;
-use crate::broker::bytes::{Blocks, ByteScopes, Charged, spend};
+use crate::broker::bytes::{Blocks, ByteScopes, Charged};
 use crate::broker::error::Error;
 use crate::broker::ground::OperationLease;
 use crate::mem::arena::{Ending, Lease, Occupant};

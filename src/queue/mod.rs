@@ -21,6 +21,7 @@
 //! * [`wait`]: the future that waits for a grant.
 //! * [`watched`]: whom a stop of the session must reach.
 //! * [`keeper`]: deadlines without a timer per wait, where there is a control task; [`due`]: in which order.
+//! * [`look`]: when idle connections are looked at next.
 //! * [`acquire`]: the small line of each client, for a connection or the right to dial.
 //! * [`window`]: the places of a transfer, and those who wait for one.
 //! * [`glance`]: a look at every operation from outside, to count them.
@@ -31,6 +32,7 @@ pub mod select;
 pub mod line;
 pub mod due;
 pub mod keeper;
+pub mod look;
 pub mod watched;
 pub mod wait;
 pub mod acquire;

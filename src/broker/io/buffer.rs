@@ -1,6 +1,7 @@
 //! Buffers: fixed, zeroizing storage of one operation, charged before it exists.
+use crate::account::budget::spend;
 use crate::account::dimension::Dimension;
-use crate::broker::bytes::{Charge, Charged, spend};
+use crate::broker::bytes::{Charge, Charged};
 use crate::broker::error::{Denied, Error};
 use crate::broker::ground::OperationLease;
 use crate::broker::io::admission::{check, glance, has_started};

@@ -15,6 +15,7 @@ use crate::foreign::Panics;
 use crate::queue::due::Due;
 use crate::queue::floor::OPERATIONS;
 use crate::queue::keeper::NEVER;
+use crate::queue::look::NextLook;
 use crate::sync::atomic::{AtomicBool, AtomicU64};
 use crate::sync::order;
 use crate::time::Clock;
@@ -45,8 +46,8 @@ const SWEEP_AFTER: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(crate) struct Events {
     wake: Notify,
-    /// The instant of the next look, nanoseconds since the node's base. Others only ever bring it forward.
-    next: AtomicU64,
+    /// When idle connections are looked at.
+    next: NextLook,
     /// Whether anything was admitted since blocks were last looked at.
     worked: AtomicBool,
     retired: AtomicBool,
@@ -62,7 +63,7 @@ impl Events {
     pub(super) fn new() -> Self {
         Events {
             wake: Notify::new(),
-            next: AtomicU64::new(NEVER),
+            next: NextLook::new(),
             worked: AtomicBool::new(false),
             retired: AtomicBool::new(false),
             owners: AtomicU64::new(1),
@@ -78,20 +79,15 @@ impl Events {
     }
     /// Looks at idle connections at `instant`, if no earlier look is planned. A load when one is, as nearly always.
     ///
-    /// For whoever let a connection rest by a step on the idle words. The control task forgets its plan, then steps on
-    /// those words, then looks: either it sees the connection, or this load sees the plan forgotten.
+    /// For whoever let a connection rest by a step on the idle words (F1 of [`NextLook`]).
     pub(super) fn look_at(&self, instant: u64) {
-        if self.next.load(order::COUNT) > instant {
-            self.bring_forward(instant);
+        if self.next.at_most(instant) {
+            self.wake.notify_one();
         }
     }
     /// Looks as soon as possible.
     pub(super) fn look_soon(&self) {
-        // Always a step: it meets the one by which the control task forgets its plan before it looks.
-        self.bring_forward(0);
-    }
-    fn bring_forward(&self, instant: u64) {
-        if self.next.fetch_min(instant, order::STEP) > instant {
+        if self.next.step_to(0) {
             self.wake.notify_one();
         }
     }
@@ -189,8 +185,7 @@ async fn serve(registry: &Arc<Registry>) {
         if events.retired.load(order::OBSERVE) {
             return;
         }
-        let next = events.next.load(order::OBSERVE);
-        let until = next.min(keeper.planned()).min(sweep.at).min(blocks.at);
+        let until = events.next.at().min(keeper.planned()).min(sweep.at).min(blocks.at);
         sleep(&clock, until, [events.wake.notified(), keeper.called(), broken]).await;
         #[cfg(test)]
         events.looks.fetch_add(1, order::COUNT);
@@ -202,9 +197,9 @@ async fn serve(registry: &Arc<Registry>) {
                 tokio::task::yield_now().await;
             }
         }
-        let called = events.next.load(order::OBSERVE) <= now;
+        let called = events.next.at() <= now;
         if called {
-            events.next.swap(NEVER, order::STEP);
+            events.next.forget();
             if let Some(next) = registry.expire(now, STEP) {
                 events.look_at(next);
                 if next <= now {
