@@ -126,6 +126,10 @@ impl Survey {
         if self.connection {
             let mut named = Vec::new();
             for token in tokens(headers, &header::CONNECTION) {
+                // Removed anyway, and what connections say most.
+                if token.eq_ignore_ascii_case(b"keep-alive") {
+                    continue;
+                }
                 // What is no field name names nothing to remove, and so does an option such as `close`, or a field that
                 // is not there.
                 let Ok(name) = std::str::from_utf8(token) else { continue };

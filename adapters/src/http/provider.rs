@@ -21,7 +21,7 @@ use super::dial::dial;
 use super::error::{HttpError, HttpErrorKind, RequestFault};
 use super::exchange::{Accepted, exchange};
 use super::origin::Origin;
-use super::request::{HttpRequest, Outgoing, credential_header, credential_value};
+use super::request::{HttpRequest, credential_header, credential_value};
 use super::resolve::Resolver;
 use super::response::{Hold, HttpResponse, ResponseBody};
 use super::scratch::Scratch;
@@ -153,13 +153,36 @@ impl HttpProvider {
     where
         B: Body<Data = Bytes>,
     {
+        self.open_taking(session, &mut Some(request), body).await
+    }
+
+    /// As [`HttpProvider::open`], but takes the request only once it has a connection. Where it is refused before, it stays,
+    /// without the fields that do not travel on, for another attempt on the provider's next epoch.
+    ///
+    /// # Errors
+    ///
+    /// As [`HttpProvider::open`].
+    ///
+    /// # Panics
+    ///
+    /// If there is no request.
+    pub async fn open_taking<B>(
+        &self,
+        session: &CapabilitySession,
+        taken: &mut Option<HttpRequest>,
+        body: B,
+    ) -> Result<HttpResponse, HttpError>
+    where
+        B: Body<Data = Bytes>,
+    {
         let inner = &*self.0;
+        let request = taken.as_mut().expect("the caller has a request to send");
         let limits = &inner.config.body;
         let empty = body.is_end_stream();
         let exact = if empty { Some(0) } else { body.size_hint().exact() };
         let (slot, wait, deadline) = (inner.slot(request.origin)?, request.wait, request.deadline);
-        let outgoing = inner.outgoing(request, exact)?;
-        let input = outgoing.length.unwrap_or(limits.request_bytes);
+        let length = inner.prepare(request, exact)?;
+        let input = length.unwrap_or(limits.request_bytes);
         if input > limits.request_bytes {
             return Err(HttpError::unsent(HttpErrorKind::RequestTooLarge));
         }
@@ -174,9 +197,10 @@ impl HttpProvider {
         let transfer = call.io().transfer(options)?;
         let chunk = limits.chunk_bytes as usize;
         let connection = inner.connect(&call, slot, wait).await?;
-        let length = outgoing.length;
         let (upload, feed) = if empty { Upload::whole(None) } else { Upload::fed(length) };
-        let message = outgoing.for_origin(&slot.origin, inner.credential()?, upload);
+        let credential = inner.credential()?;
+        let request = taken.take().expect("it was there before, and nobody else takes it");
+        let message = request.for_origin(length, &slot.origin, credential, upload);
         let (body, wait) = (pin!(body), pin!(TransferWait::new()));
         let source = (!empty).then_some(Source { body, transfer: &transfer, wait, chunk, length });
         let (keep_alive, head) = (slot.origin.keep_alive, &inner.config.head);
@@ -198,13 +222,13 @@ impl HttpProvider {
     pub async fn send(
         &self,
         session: &CapabilitySession,
-        request: HttpRequest,
+        mut request: HttpRequest,
         body: &[u8],
     ) -> Result<BufferedResponse, HttpError> {
         let inner = &*self.0;
         let limits = &inner.config.body;
         let (slot, wait, deadline) = (inner.slot(request.origin)?, request.wait, request.deadline);
-        let outgoing = inner.outgoing(request, Some(body.len() as u64))?;
+        let length = inner.prepare(&mut request, Some(body.len() as u64))?;
         let maximum = limits.buffered_response_bytes;
         let cost = Cost::new()
             .charge(Budget::OutboundRequests, 1)
@@ -219,7 +243,7 @@ impl HttpProvider {
         let _scratch = inner.scratch(call.io(), slot)?;
         let connection = inner.connect(&call, slot, wait).await?;
         let (upload, feed) = Upload::whole(input.map(Bytes::from_owner));
-        let message = outgoing.for_origin(&slot.origin, inner.credential()?, upload);
+        let message = request.for_origin(length, &slot.origin, inner.credential()?, upload);
         let (keep_alive, head) = (slot.origin.keep_alive, &inner.config.head);
         let source: Option<Source<'_, Upload>> = None;
         let accepted = exchange(call.io(), connection, message, &feed, source, keep_alive, head).await;
@@ -233,9 +257,9 @@ impl Inner {
         self.origins.get(usize::from(origin.number())).ok_or(refused)
     }
 
-    fn outgoing(&self, request: HttpRequest, exact: Option<u64>) -> Result<Outgoing, HttpError> {
-        let HttpRequest { method, path_and_query, headers, .. } = request;
-        Outgoing::new(method, path_and_query, headers, &self.config.head, exact)
+    fn prepare(&self, request: &mut HttpRequest, exact: Option<u64>) -> Result<Option<u64>, HttpError> {
+        request
+            .prepare(&self.config.head, exact)
             .map_err(|fault| HttpError::unsent(HttpErrorKind::Request(fault)))
     }
 

@@ -56,40 +56,30 @@ impl HttpRequest {
     }
 }
 
-/// A request that passed the rules. Only the origin's fields and the body's framing are missing.
-#[derive(Debug)]
-pub(crate) struct Outgoing {
-    pub(crate) method: Method,
-    target: PathAndQuery,
-    headers: HeaderMap,
-    /// The length that the body declares; `None`: it is sent in chunks.
-    pub(crate) length: Option<u64>,
-}
-
-impl Outgoing {
-    /// Checks a request. `exact` is the length that the body itself knows.
-    pub(crate) fn new(
-        method: Method,
-        target: PathAndQuery,
-        mut headers: HeaderMap,
+impl HttpRequest {
+    /// Checks a request and takes out of it what does not travel on. Only the origin's fields and the body's framing are
+    /// missing then. `exact` is the length that the body itself knows. Returns the length that the body is to have; `None`: it
+    /// is sent in chunks.
+    pub(crate) fn prepare(
+        &mut self,
         limits: &HeadLimits,
         exact: Option<u64>,
-    ) -> Result<Self, RequestFault> {
-        if method == Method::CONNECT || method == Method::TRACE {
+    ) -> Result<Option<u64>, RequestFault> {
+        if self.method == Method::CONNECT || self.method == Method::TRACE {
             return Err(RequestFault::Method);
         }
-        check_target(&method, target.as_str(), limits)?;
-        let declared = sanitise_request(&mut headers, limits)?;
-        let length = match (declared, exact) {
-            (Some(declared), Some(exact)) if declared != exact => return Err(RequestFault::ContentLength),
-            (declared, exact) => exact.or(declared),
-        };
-        Ok(Self { method, target, headers, length })
+        check_target(&self.method, self.path_and_query.as_str(), limits)?;
+        let declared = sanitise_request(&mut self.headers, limits)?;
+        match (declared, exact) {
+            (Some(declared), Some(exact)) if declared != exact => Err(RequestFault::ContentLength),
+            (declared, exact) => Ok(exact.or(declared)),
+        }
     }
 
-    /// The message for one origin.
+    /// The message for one origin, of a prepared request.
     pub(crate) fn for_origin(
         self,
+        length: Option<u64>,
         origin: &Origin,
         credential: Option<(&HttpCredentialHeader, HeaderValue)>,
         body: Upload,
@@ -102,7 +92,7 @@ impl Outgoing {
         if !origin.keep_alive {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
-        match self.length {
+        match length {
             // A method that usually has a body says so when it has none; the others stay silent.
             Some(0) if !matches!(self.method, Method::POST | Method::PUT | Method::PATCH) => {}
             Some(length) => {
@@ -114,7 +104,7 @@ impl Outgoing {
         }
         let mut request = Request::new(body);
         *request.method_mut() = self.method;
-        *request.uri_mut() = Uri::from(self.target);
+        *request.uri_mut() = Uri::from(self.path_and_query);
         *request.version_mut() = Version::HTTP_11;
         *request.headers_mut() = headers;
         request
@@ -152,9 +142,9 @@ pub(crate) fn credential_header(credential: Option<&HttpCredential>) -> Option<H
 mod tests {
     use super::*;
 
-    fn outgoing(method: Method, target: &str, exact: Option<u64>) -> Result<Outgoing, RequestFault> {
+    fn outgoing(method: Method, target: &str, exact: Option<u64>) -> Result<Option<u64>, RequestFault> {
         let target = PathAndQuery::try_from(target).map_err(|_| RequestFault::Target)?;
-        Outgoing::new(method, target, HeaderMap::new(), &HeadLimits::default(), exact)
+        HttpRequest::new(method, target).prepare(&HeadLimits::default(), exact)
     }
 
     #[test]
@@ -185,10 +175,9 @@ mod tests {
     #[test]
     fn a_declared_length_must_be_the_bodys() {
         let with = |declared: &'static str, exact| {
-            let mut headers = HeaderMap::new();
-            headers.insert(header::CONTENT_LENGTH, HeaderValue::from_static(declared));
-            let target = PathAndQuery::from_static("/");
-            Outgoing::new(Method::POST, target, headers, &HeadLimits::default(), exact).map(|out| out.length)
+            let mut request = HttpRequest::new(Method::POST, PathAndQuery::from_static("/"));
+            request.headers.insert(header::CONTENT_LENGTH, HeaderValue::from_static(declared));
+            request.prepare(&HeadLimits::default(), exact)
         };
         assert_eq!(with("5", Some(5)), Ok(Some(5)));
         assert_eq!(with("5", None), Ok(Some(5)), "kept, so that the body is not chunked");

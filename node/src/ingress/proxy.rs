@@ -55,22 +55,22 @@ pub(super) async fn carry(
 
     let (head, body) = request.into_parts();
     let (mut upload, watch) = Upload::new(body);
-    let outbound = HttpRequest {
+    let mut outbound = Some(HttpRequest {
         method: head.method,
         origin: OriginSlot::new(target.slot),
         path_and_query: target.rest,
         headers: forwarded(head.headers),
         deadline: None,
         wait: true,
-    };
+    });
     let way = Way { gateway, tenant, until, watch: &watch, state };
     let installed = door.current();
-    let answer = match way.attempt(&installed, outbound.clone(), &mut upload).await {
+    let answer = match way.attempt(&installed, &mut outbound, &mut upload).await {
         // Replaced while it waited: nothing of it went anywhere, and nothing of its body was asked for. It waits once
         // more, under what is published now, within the same deadline.
-        Err(refusal) if refusal.was_replaced && !upload.was_asked() => {
+        Err(refusal) if refusal.was_replaced && outbound.is_some() && !upload.was_asked() => {
             match door.next(installed.epoch(), until).await {
-                Some((next, _again)) => way.attempt(&next, outbound, &mut upload).await,
+                Some((next, _again)) => way.attempt(&next, &mut outbound, &mut upload).await,
                 None => Err(refusal),
             }
         }
@@ -97,11 +97,11 @@ impl Way<'_> {
     async fn attempt(
         &self,
         installed: &Installed,
-        request: HttpRequest,
+        request: &mut Option<HttpRequest>,
         upload: &mut Upload,
     ) -> Result<Response<Reply>, Refusal> {
         let terms = installed.terms(self.tenant).ok_or_else(not_granted)?;
-        if request.origin.number() >= installed.origins {
+        if request.as_ref().is_some_and(|request| request.origin.number() >= installed.origins) {
             return Err(unknown("this provider has no origin of this number"));
         }
         if upload.size_hint().lower() > terms.request_bytes {
@@ -110,7 +110,7 @@ impl Way<'_> {
         upload.allow(terms.request_bytes);
         let session = self.gateway.open(&terms.plan, self.until).map_err(Refusal::of_library)?;
         self.state.answer_by(session.deadline().instant());
-        let called = installed.provider.open(&session, request, upload).await;
+        let called = installed.provider.open_taking(&session, request, upload).await;
         let answer = called.map_err(|error| refused(&error, self.watch, terms.request_bytes))?;
         if answer.body.size_hint().lower() > terms.response_bytes {
             let text =
