@@ -23,6 +23,18 @@ figure() {
     printf 'figure: %s: %s\n' "$1" "$2"
 }
 
+# cfg_wrapper CFG: a RUSTC_WORKSPACE_WRAPPER that builds the packages of this workspace with `--cfg CFG`. What they depend on is
+# built once for all of them, which RUSTFLAGS would not allow.
+cfg_wrapper() {
+    local wrapper=$target/ci-cfg/${1//[^a-z_]/-}
+    if [ ! -x "$wrapper" ]; then
+        mkdir -p "$target/ci-cfg"
+        printf '#!/bin/sh\nexec "$@" --cfg '"'%s'"'\n' "$1" >"$wrapper"
+        chmod +x "$wrapper"
+    fi
+    echo "$wrapper"
+}
+
 # need COMMAND PACKAGE: installs Debian's package if the command is not there.
 need() {
     command -v "$1" >/dev/null && return

@@ -16,10 +16,10 @@ if [ -z "$can_be" ] || [ "$can_be" != "$(cut -d' ' -f1 <<<"$beside" | sort)" ]; 
 fi
 
 mkdir -p "$target/orders"
-# FLAGS FILE MODEL FIGURES LOG
+# WRAPPER FILE MODEL FIGURES LOG
 search() {
     rm -f "$4"
-    RUSTFLAGS="--cfg loom$1" LATENT_LOOM_SECONDS=120 LATENT_LOOM_FIGURES=$4 \
+    RUSTFLAGS='--cfg loom' RUSTC_WORKSPACE_WRAPPER=$1 LATENT_LOOM_SECONDS=120 LATENT_LOOM_FIGURES=$4 \
         CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_DEBUG=0 \
         cargo test --quiet --release --locked -p loom-tests --target-dir "$target/loom" --test "$2" -- --exact "$3" \
         >"$5" 2>&1 </dev/null
@@ -30,7 +30,7 @@ printf '%-12s %-9s %-34s %-12s %-12s %s\n' order to model without with result
 while read -r order to file model; do
     log=$target/orders/$order
     without=$(search '' "$file" "$model" "$log-without.txt" "$log-without.log")
-    with=$(search " --cfg weaken=\"$order\"" "$file" "$model" "$log.txt" "$log.log")
+    with=$(search "$(cfg_wrapper "weaken=\"$order\"")" "$file" "$model" "$log.txt" "$log.log")
     verdict=found
     [ "$(awk '{ print $9 }' <<<"$with")" = FAILED ] || verdict='NOT FOUND'
     [ "$(awk '{ print $9 }' <<<"$without")" = ended ] || verdict='FAILS WITHOUT IT'

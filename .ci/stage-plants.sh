@@ -52,8 +52,9 @@ listed=$(awk 'NF == 3 { print $1 }' <<<"$plants" | sort)
 
 log=$target/plants
 mkdir -p "$log"
-RUSTFLAGS='--cfg plant' cargo test --quiet --locked --target-dir "$target/plant" -p latent-capabilities \
-    --lib --test no_alloc --no-run || exit
+RUSTC_WORKSPACE_WRAPPER=$(cfg_wrapper plant)
+export RUSTC_WORKSPACE_WRAPPER
+cargo test --quiet --locked -p latent-capabilities --lib --test no_alloc --no-run || exit
 
 # ENGINE TEST: runs it with the bug that LATENT_PLANT names.
 run() {
@@ -64,11 +65,11 @@ run() {
     esac
 }
 library() {
-    RUSTFLAGS='--cfg plant' timeout 120 cargo test --quiet --locked --target-dir "$target/plant" -p latent-capabilities "$@"
+    timeout 300 cargo test --quiet --locked -p latent-capabilities "$@"
 }
 model() {
     # The first one builds them all.
-    RUSTFLAGS='--cfg loom --cfg plant' LATENT_LOOM_SECONDS=60 LATENT_LOOM_FIGURES=$log/figures.txt \
+    RUSTFLAGS='--cfg loom' LATENT_LOOM_SECONDS=60 LATENT_LOOM_FIGURES=$log/figures.txt \
         CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_DEBUG=0 \
         timeout 600 cargo test --quiet --release --locked -p loom-tests --target-dir "$target/loom" "$@"
 }
