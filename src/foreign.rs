@@ -64,32 +64,43 @@ pub fn foreign<R>(f: impl FnOnce() -> R) -> Result<R, Panic> {
 /// The first of several panics of foreign code, kept until our own steps are done.
 #[must_use = "a caught panic is carried on once our own steps are done"]
 #[derive(Debug, Default)]
-pub struct Panics(Option<Panic>);
+pub struct Panics {
+    first: Option<Panic>,
+    count: u64,
+}
 
 impl Panics {
     /// None so far.
     pub const fn none() -> Self {
-        Panics(None)
+        Panics { first: None, count: 0 }
     }
 
     /// Runs foreign code and keeps its panic.
     pub fn run(&mut self, f: impl FnOnce()) {
         if let Err(panic) = foreign(f) {
-            self.0.get_or_insert(panic);
+            self.first.get_or_insert(panic);
+            self.count += 1;
         }
     }
 
     /// Takes over what `other` kept.
     pub fn add(&mut self, other: Panics) {
-        if let Some(panic) = other.0 {
-            self.0.get_or_insert(panic);
+        if let Some(panic) = other.first {
+            self.first.get_or_insert(panic);
         }
+        self.count += other.count;
     }
 
     /// Whether there was one.
     #[must_use]
     pub const fn any(&self) -> bool {
-        self.0.is_some()
+        self.first.is_some()
+    }
+
+    /// How many there were.
+    #[must_use]
+    pub const fn count(&self) -> u64 {
+        self.count
     }
 
     /// Carries the first one on, unless the thread is panicking already.
@@ -98,7 +109,7 @@ impl Panics {
     ///
     /// With the payload that was caught first.
     pub fn resume(self) {
-        if let Some(panic) = self.0 {
+        if let Some(panic) = self.first {
             panic.resume();
         }
     }

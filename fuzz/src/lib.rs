@@ -4,20 +4,28 @@ use std::path::Path;
 use std::time::Duration;
 
 use latent_adapters::http::fuzzing;
-use latent_capabilities::{BrokerLimits, Dimension, IoLimits, LimitsError, PoolLimits};
+use latent_capabilities::broker::pools::{LowerError, ProviderPools};
+use latent_capabilities::{
+    Broker, BrokerLimits, Clock, Dimension, IoLimits, IoRuntime, LimitsError, PoolLimits,
+};
 
 #[allow(dead_code, unused_imports, reason = "the node uses all of it")]
 #[path = "../../node/src/config/mod.rs"]
 mod config;
+#[allow(dead_code, reason = "the test of the seeds uses all of it")]
+#[path = "../../tests/simulation/engine/mod.rs"]
+mod simulator;
 
 /// Every target by its name, which is also that of its folder of seeds.
-pub const TARGETS: [(&str, fn(&[u8])); 6] = [
+pub const TARGETS: [(&str, fn(&[u8])); 8] = [
     ("configuration", configuration),
     ("dns", dns),
     ("addresses", addresses),
     ("fields", fields),
     ("response", response),
     ("limits", limits),
+    ("lowering", lowering),
+    ("operations", operations),
 ];
 
 /// A configuration of the node: it is taken, or everything wrong is said without a word of a token.
@@ -100,5 +108,59 @@ pub fn limits(data: &[u8]) {
     assert!(!above || all.is_err(), "above its ceiling and valid: {changed:?}");
     if pools.validate().is_ok() {
         assert!(pools.lifetime().is_none_or(|lifetime| lifetime > Duration::ZERO));
+    }
+}
+
+/// A script of the simulator: whatever is done in whatever order, the library does what the model says.
+pub fn operations(data: &[u8]) {
+    let script = simulator::Script::of_bytes(data);
+    if let Err(broken) = simulator::run(&script) {
+        panic!("step {}: {}\n{script}", broken.step, broken.law);
+    }
+}
+
+/// Limits of an idle registry, lowered again and again: each time wholly, or not at all and with everything that stands in
+/// the way named. Each change is a byte, which says whose it is, and a value.
+pub fn lowering(data: &[u8]) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let runtime = runtime.expect("a runtime");
+    let _inside = runtime.enter();
+    let broker = Broker::with_clock(BrokerLimits::default(), Clock::tokio()).expect("the defaults are valid");
+    let io = IoRuntime::new(&broker, IoLimits::default()).expect("the defaults are valid");
+    let handle = runtime.handle().clone();
+    let pools = ProviderPools::new(&broker, &io, handle, PoolLimits::default()).expect("the defaults are valid");
+    let all: Vec<Dimension> = PoolLimits::dimensions().collect();
+    let mut now = pools.limits();
+    for changes in data.chunks(36) {
+        let mut asked = now;
+        for change in changes.chunks_exact(9) {
+            let Some((index, value)) = change.split_first() else { continue };
+            let value = value.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+            let dimension = all[usize::from(index & 0x7f) % all.len()];
+            // Values near to the present one are the interesting ones.
+            let value = match index & 0x80 {
+                0 => now.get(dimension).unwrap_or(0).saturating_sub(value % 4),
+                _ => value,
+            };
+            // A value that its field cannot hold is refused, and asked for nowhere.
+            let _held = asked.set(dimension, value);
+        }
+        let lower = |dimension: &Dimension| {
+            let (asked, now) = (asked.get(*dimension), now.get(*dimension));
+            asked == now || (asked < now && dimension.lowerable())
+        };
+        let possible = all.iter().all(lower) && asked.validate().is_ok();
+        match pools.lower_limits(asked) {
+            Ok(()) => {
+                assert!(possible, "lowered to {asked:?} from {now:?}");
+                now = asked;
+            }
+            Err(LowerError::Refused(obstacles)) => {
+                assert!(!obstacles.is_empty(), "refused without a reason");
+                assert!(obstacles.iter().all(|obstacle| !obstacle.to_string().is_empty()));
+            }
+            Err(LowerError::Retired) => panic!("nobody retired it"),
+        }
+        assert_eq!(pools.limits(), now, "wholly, or not at all");
     }
 }

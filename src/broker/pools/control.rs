@@ -109,9 +109,11 @@ impl Events {
         // While a retired registry is drained its control task listens there.
         registry.ended();
     }
-    /// A panic of foreign code was contained.
-    pub(super) fn contained(&self) {
-        self.panics.fetch_add(1, order::COUNT);
+    /// So many panics of foreign code were contained.
+    pub(super) fn contained(&self, panics: u64) {
+        if panics > 0 {
+            self.panics.fetch_add(panics, order::COUNT);
+        }
     }
     pub(super) fn panics(&self) -> u64 {
         self.panics.load(order::COUNT)

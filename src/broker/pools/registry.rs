@@ -213,13 +213,11 @@ impl Registry {
     }
     /// A panic of foreign code that is nobody's who could be told: counted.
     pub(super) fn contain(&self, panics: Panics) {
-        if panics.any() {
-            self.events.contained();
-        }
+        self.events.contained(panics.count());
     }
     /// The same for one.
     pub(super) fn contain_one(&self, panic: Panic) {
-        self.events.contained();
+        self.events.contained(1);
         drop(panic);
     }
     /// Whether the instant has passed, by the exact clock: jobs are no fast path.

@@ -116,7 +116,7 @@ impl Joining<'_> {
             && error.is_panic()
         {
             // Ours: foreign panics do not come this far.
-            self.registry.events.contained();
+            self.registry.events.contained(1);
         }
     }
 }

@@ -118,7 +118,7 @@ impl World {
     }
     fn took_dial(&mut self, oper: usize, reservation: ConnectionReservation<Socket>) {
         let client = self.m.client_of(oper);
-        let conn = Conn { client, link: Link::Dialing(oper), dead: false, socket: None };
+        let conn = Conn { client, link: Link::Dialing(oper), dead: false, failed: false, socket: None };
         self.put_conn(conn, RealConn::Dial(reservation));
     }
 
@@ -251,6 +251,7 @@ impl World {
         let Link::Active(oper) = link else { unreachable!("it is in use") };
         let mut expect = self.m.stops(oper);
         expect.when(!self.m.is_current(client), why::EPOCH);
+        expect.when(self.m.conn(at).failed, why::NOT_REUSABLE);
         let idle = self.m.used().idle;
         expect.room(Dimension::PoolsIdleConnections, Whose::Node, idle, 1, self.m.limits.idle_connections);
         let Some(RealConn::Active(connection)) = self.conns[at].take() else { unreachable!("it is in use") };

@@ -1,17 +1,43 @@
 //! The second phase: no faults any more, nobody asks for anything new, and no time passes. Whatever waits must go on by
 //! itself as the others end, and in the end nothing must be left.
 
-use super::model::{Phase, which};
+use super::gates::End;
+use super::jobs::Job;
+use super::model::{Phase, nth, which};
 use super::real::{About, Front, RealConn};
 use super::sockets;
 use super::world::{Law, World};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
+
+/// Work that still blocks a thread would keep the runtime from ending.
+impl Drop for World {
+    fn drop(&mut self) {
+        for gate in self.gates.iter().flatten() {
+            gate.end(End::Answer);
+        }
+        // After a law was broken, answers that panic may still be waited for.
+        for task in self.tasks.drain(..) {
+            let _ours = catch_unwind(AssertUnwindSafe(|| drop(task)));
+        }
+    }
+}
 
 impl World {
     /// Lets everything end, then retires the registry.
     pub(crate) async fn drain(mut self) -> Law {
-        while self.drain_once()? {
-            self.check(false)?;
+        loop {
+            if self.drain_once()? {
+                self.check(false)?;
+            } else if let Some(at) = nth(&self.m.jobs, 0, Job::has_place) {
+                if self.m.jobs[at].as_ref().is_some_and(|job| job.end.is_none()) {
+                    self.order(at, End::Answer).await?;
+                }
+                self.control().await;
+                self.check(true)?;
+            } else {
+                break;
+            }
         }
         if !self.tasks.is_empty() || self.m.opers.iter().flatten().count() > 0 {
             let left: Vec<_> = self.m.opers.iter().flatten().collect();
@@ -57,11 +83,15 @@ impl World {
         }
         // Who holds anything lets it go. Who waits for a connection keeps the call that it is for.
         let waits = |world: &World, at: usize| world.task_of(About::Acquire(at)).is_some();
-        for at in which(&self.opers, |real| !matches!(real.front, Front::Waiting | Front::Gone)) {
+        for at in which(&self.opers, |real| !matches!(real.front, Front::Waiting | Front::Job | Front::Gone))
+        {
             if !waits(self, at) {
                 self.leave(at);
                 return Ok(true);
             }
+        }
+        if self.free_chunk(0)? || self.drop_transfer(0)? {
+            return Ok(true);
         }
         if self.free(0)? {
             return Ok(true);

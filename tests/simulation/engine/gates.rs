@@ -25,6 +25,14 @@ pub(crate) enum End {
     PanicInDrop,
 }
 
+impl End {
+    pub(crate) fn may_panic(self) {
+        if matches!(self, End::Panic | End::PanicInDrop) {
+            std::panic::panic_any(OURS);
+        }
+    }
+}
+
 #[derive(Default)]
 struct State {
     began: bool,
@@ -112,7 +120,7 @@ impl Answer {
 impl Drop for Answer {
     fn drop(&mut self) {
         if self.loud {
-            panic!("{OURS}");
+            std::panic::panic_any(OURS);
         }
     }
 }
@@ -135,7 +143,7 @@ impl Future for Work {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer> {
         let Poll::Ready(end) = self.gate.poll(cx) else { return Poll::Pending };
         if end == End::Panic {
-            panic!("{OURS}");
+            std::panic::panic_any(OURS);
         }
         self.loud = end == End::PanicInDrop;
         Poll::Ready(Answer::of(end, self.call.take()))
@@ -145,7 +153,7 @@ impl Future for Work {
 impl Drop for Work {
     fn drop(&mut self) {
         if self.loud {
-            panic!("{OURS}");
+            std::panic::panic_any(OURS);
         }
     }
 }
@@ -158,7 +166,7 @@ impl Future for Closing {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<bool> {
         match self.0.poll(cx) {
             Poll::Pending => Poll::Pending,
-            Poll::Ready(End::Panic | End::PanicInDrop) => panic!("{OURS}"),
+            Poll::Ready(End::Panic | End::PanicInDrop) => std::panic::panic_any(OURS),
             Poll::Ready(end) => Poll::Ready(end != End::Fail),
         }
     }

@@ -14,10 +14,14 @@ use std::time::Duration;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum What {
     /// Of a call, which it owns.
-    Work { oper: usize },
+    Work {
+        oper: usize,
+    },
     Control,
     /// Of a connection, which it owns.
-    Close { conn: usize },
+    Close {
+        conn: usize,
+    },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,7 +81,7 @@ impl World {
         let spawned = if blocking {
             self.pools.spawn_blocking(call, move |call: PoolCall| {
                 let end = thread.block();
-                assert!(end != End::Panic && end != End::PanicInDrop, "{}", super::gates::OURS);
+                end.may_panic();
                 Answer::of(end, Some(call))
             })
         } else {
@@ -128,15 +132,15 @@ impl World {
         let thread = gate.clone();
         let started = self.pools.control_blocking(move || {
             let end = thread.block();
-            assert!(end != End::Panic && end != End::PanicInDrop, "{}", super::gates::OURS);
+            end.may_panic();
             Answer::of(end, None)
         });
         self.judge("control", &expect, &started)?;
         if let Ok(job) = started {
             gate.await_begin();
             let stage = Stage::Running;
-            let at =
-                self.put_job(Job { what: What::Control, blocking: true, stage, end: None, waited: true }, gate);
+            let at = self
+                .put_job(Job { what: What::Control, blocking: true, stage, end: None, waited: true }, gate);
             self.wait_for_job(at, job, Done::Job);
         }
         Ok(true)
@@ -190,15 +194,15 @@ impl World {
         self.order(at, end).await
     }
     pub(crate) async fn order(&mut self, at: usize, end: End) -> Result<(bool, bool), String> {
-        let places = self.pools.snapshot().workers;
         let job = self.m.jobs[at].as_mut().expect("found");
         job.end = Some(end);
         let blocking = job.blocking;
         self.gates[at].as_ref().expect("found").end(end);
         if blocking {
+            let left = self.m.jobs.iter().flatten().filter(|job| self.goes_on(job)).count() as u64;
             for _ in 0..100_000 {
                 self.control().await;
-                if self.pools.snapshot().workers < places {
+                if self.pools.snapshot().workers == left {
                     return Ok((true, true));
                 }
                 std::thread::sleep(Duration::from_micros(10));
@@ -206,6 +210,15 @@ impl World {
             return Err("jobs: a blocking job has ended, and is not joined".to_owned());
         }
         Ok((true, false))
+    }
+    /// Whether it keeps its worker's place when the runtime has run.
+    fn goes_on(&self, job: &Job) -> bool {
+        let stopped = match job.what {
+            What::Close { .. } => return false,
+            What::Work { oper } => job.stage == Stage::Submitted && self.m.stops(oper).must != 0,
+            What::Control => false,
+        };
+        job.has_place() && job.end.is_none() && !stopped
     }
     pub(crate) fn wake_job(&mut self, a: u16) -> Outcome {
         let Some(at) = nth(&self.gates, a, |_| true) else { return Ok(false) };
@@ -282,7 +295,9 @@ impl World {
     }
     pub(crate) fn job_pending(&self, at: usize) -> Law {
         match self.job(at).stage {
-            Stage::Joined(_) => Err(format!("jobs: {:?} is joined, and its answer is waited for", self.job(at))),
+            Stage::Joined(_) => {
+                Err(format!("jobs: {:?} is joined, and its answer is waited for", self.job(at)))
+            }
             Stage::Submitted | Stage::Running => Ok(()),
         }
     }

@@ -4,7 +4,9 @@
 //! Nothing is counted as it happens. What should be counted is found by looking at all that exists, every time, so a
 //! count that the library keeps can only agree with the model if it is the sum of what lives.
 
+use super::jobs::{Job, What};
 use super::script::Settings;
+use super::transfers::{Chunk, INPUT, OUTPUT, Transfer};
 use latent_capabilities::broker::{Dimension, Terminal, fixed_cost};
 use std::collections::VecDeque;
 
@@ -37,6 +39,11 @@ pub(crate) mod why {
     pub(crate) const WIDENED: u32 = 1 << 20;
     pub(crate) const ENDED: u32 = 1 << 21;
     pub(crate) const NOT_REUSABLE: u32 = 1 << 22;
+    pub(crate) const NO_STREAM: u32 = 1 << 23;
+    pub(crate) const CLOSED_TRANSFER: u32 = 1 << 24;
+    pub(crate) const THIRD: u32 = 1 << 25;
+    pub(crate) const FAILED: u32 = 1 << 26;
+    pub(crate) const EXHAUSTED: u32 = 1 << 27;
     pub(crate) const OTHER: u32 = 1 << 31;
 }
 
@@ -133,6 +140,9 @@ pub(crate) struct Oper {
     /// Its place in the order of arrival in line.
     pub(crate) arrived: u64,
     pub(crate) output_left: u64,
+    /// What its one transfer may carry, and whether it was made.
+    pub(crate) stream: [u64; 2],
+    pub(crate) transferred: bool,
     /// Ended in line, perhaps after a grant: see [`Model::hidden`].
     pub(crate) unsure: bool,
 }
@@ -187,6 +197,8 @@ pub(crate) struct Conn {
     pub(crate) client: usize,
     pub(crate) link: Link,
     pub(crate) dead: bool,
+    /// Its close failed.
+    pub(crate) failed: bool,
     /// Which socket it is, once it is made.
     pub(crate) socket: Option<usize>,
 }
@@ -214,7 +226,12 @@ pub(crate) struct Model {
     pub(crate) opers: Vec<Option<Oper>>,
     pub(crate) buffers: Vec<Option<Buffer>>,
     pub(crate) streams: Vec<Option<Stream>>,
+    pub(crate) transfers: Vec<Option<Transfer>>,
+    pub(crate) chunks: Vec<Option<Chunk>>,
     pub(crate) conns: Vec<Option<Conn>>,
+    pub(crate) jobs: Vec<Option<Job>>,
+    /// Panics that were contained.
+    pub(crate) contained: u64,
     pub(crate) clients: Vec<Client>,
     pub(crate) arrivals: u64,
     pub(crate) closed: bool,
@@ -253,6 +270,9 @@ pub(crate) struct Used {
     pub(crate) idle: u64,
     pub(crate) connecting: u64,
     pub(crate) of_replaced: u64,
+    pub(crate) failed: u64,
+    pub(crate) workers: u64,
+    pub(crate) cleaners: u64,
 }
 
 impl Used {
@@ -304,7 +324,11 @@ impl Model {
             opers: Vec::new(),
             buffers: Vec::new(),
             streams: Vec::new(),
+            transfers: Vec::new(),
+            chunks: Vec::new(),
             conns: Vec::new(),
+            jobs: Vec::new(),
+            contained: 0,
             clients: Vec::new(),
             arrivals: 0,
             closed: false,
@@ -384,6 +408,7 @@ impl Model {
         self.oper(at).front
             || self.buffers.iter().flatten().any(|buffer| buffer.oper == at)
             || self.streams.iter().flatten().any(|stream| stream.oper == at)
+            || self.transfers.iter().flatten().any(|transfer| transfer.oper == at)
             || self.conns.iter().flatten().any(|conn| match conn.link {
                 Link::Dialing(oper) | Link::Active(oper) => oper == at,
                 Link::Idle(_) => false,
@@ -397,6 +422,12 @@ impl Model {
             let delivered = self.buffers.iter().flatten().any(|buffer| buffer.delivered == Some(at));
             if !stream.writer && !stream.reader && !delivered {
                 self.streams[at] = None;
+            }
+        }
+        for at in 0..self.transfers.len() {
+            let Some(transfer) = &self.transfers[at] else { continue };
+            if !transfer.open && !self.chunks.iter().flatten().any(|chunk| chunk.transfer == at) {
+                self.transfers[at] = None;
             }
         }
         let mut gone = Vec::new();
@@ -446,6 +477,15 @@ impl Model {
             used.framing += buffer.framing;
         }
         used.streams = self.streams.iter().flatten().count() as u64;
+        for (at, transfer) in self.transfers.iter().enumerate() {
+            let Some(transfer) = transfer else { continue };
+            let [input, output] = [INPUT, OUTPUT].map(|way| self.paid_places(at, way));
+            used.streams += 1;
+            used.buffers += input + 2 * output;
+            used.staged += (input + output) * transfer.place();
+            used.result += output * transfer.place();
+            used.tenant_bytes[self.oper(transfer.oper).tenant] += (input + 2 * output) * transfer.place();
+        }
         for conn in self.conns.iter().flatten() {
             used.connections += 1;
             match conn.link {
@@ -454,6 +494,13 @@ impl Model {
                 Link::Idle(_) => used.idle += 1,
             }
             used.of_replaced += u64::from(!self.is_current(conn.client));
+            used.failed += u64::from(conn.failed);
+        }
+        for job in self.jobs.iter().flatten().filter(|job| job.has_place()) {
+            match job.what {
+                What::Close { .. } => used.cleaners += 1,
+                What::Work { .. } | What::Control => used.workers += 1,
+            }
         }
         used
     }

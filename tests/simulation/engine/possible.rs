@@ -1,6 +1,6 @@
 //! Which steps would find something to do now. Only the writer of scripts asks: a step that finds nothing does nothing.
 
-use super::real::{Front, RealConn};
+use super::real::{Front, RealChunk, RealConn};
 use super::script::Kind;
 use super::world::World;
 
@@ -13,12 +13,17 @@ impl World {
         match kind {
             Kind::Close | Kind::StopSession | Kind::Admit | Kind::AdmitNow => session(),
             Kind::Wait => front(|front| matches!(front, Front::Admission(_) | Front::DirectAdmission(_))),
-            Kind::Poll | Kind::Cancel => !self.tasks.is_empty(),
+            Kind::Poll | Kind::Cancel | Kind::SwapWaker => !self.tasks.is_empty(),
             Kind::Run => self.tasks.iter().any(|task| task.is_woken()),
             Kind::Stop => self.opers.iter().any(Option::is_some),
-            Kind::Leave => front(|front| !matches!(front, Front::Waiting | Front::Gone)),
+            Kind::Leave | Kind::LoudWake => {
+                front(|front| !matches!(front, Front::Waiting | Front::Job | Front::Gone))
+            }
+            Kind::Spawn | Kind::SpawnBlocking => !self.own_calls().is_empty(),
+            Kind::EndJob => self.m.jobs.iter().flatten().any(|job| job.has_place() && job.end.is_none()),
+            Kind::WakeJob => self.gates.iter().any(Option::is_some),
             Kind::Dispatch => front(|front| matches!(front, Front::Ready(_))),
-            Kind::Buffer => front(|front| !matches!(front, Front::Waiting | Front::Gone)),
+            Kind::Buffer => front(|front| !matches!(front, Front::Waiting | Front::Job | Front::Gone)),
             Kind::Fill | Kind::Retain | Kind::Consume | Kind::Free => buffer(),
             Kind::Stream => front(|front| matches!(front, Front::Call(_))),
             Kind::Write | Kind::TryWrite => writer() && self.can_write(),
@@ -26,10 +31,22 @@ impl World {
             Kind::Read | Kind::TryRead | Kind::Shut => {
                 self.streams.iter().any(|stream| stream.reader.is_some())
             }
+            Kind::Transfer => front(|front| matches!(front, Front::Call(_))),
+            Kind::Send | Kind::Receive | Kind::AwaitPlace | Kind::DropTransfer => {
+                self.transfers.iter().any(Option::is_some)
+            }
+            Kind::FillChunk | Kind::FinishChunk => {
+                self.chunks.iter().flatten().any(|chunk| matches!(chunk, RealChunk::Filling(_)))
+            }
+            Kind::FreeChunk => self.chunks.iter().any(Option::is_some),
             Kind::Checkout | Kind::Reserve | Kind::Acquire => !self.calls(true).is_empty(),
             Kind::DialOk | Kind::DialFail => self.has_conn(|conn| matches!(conn, RealConn::Dial(_))),
-            Kind::Park | Kind::Destroy => self.has_conn(|conn| matches!(conn, RealConn::Active(_))),
+            Kind::Park | Kind::Destroy | Kind::LoudDestroy | Kind::CleanUp => {
+                self.has_conn(|conn| matches!(conn, RealConn::Active(_)))
+            }
             Kind::Kill => self.m.conns.iter().flatten().any(|conn| conn.socket.is_some()),
+            Kind::Exact => self.next_instant().is_some(),
+            Kind::LoudExpiry => self.has_conn(|conn| matches!(conn, RealConn::Idle)),
             _ => true,
         }
     }

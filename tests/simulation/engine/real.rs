@@ -1,12 +1,14 @@
 //! What a script holds of the library: fronts, ends, connections, and futures with their wakers.
 
+use super::gates::{Answer, OURS};
 use super::sockets::Socket;
 use latent_capabilities::broker::Error;
 use latent_capabilities::broker::io::{
-    IoAdmission, IoBuffer, IoCall, IoReady, IoStopHandle, IoStreamReader, IoStreamWriter,
+    IoAdmission, IoBuffer, IoCall, IoReady, IoStopHandle, IoStreamReader, IoStreamWriter, IoTransferBuffer,
+    IoTransferChunk,
 };
 use latent_capabilities::broker::pools::{
-    Acquired, ConnectionReservation, PoolAdmission, PoolCall, PoolReady, PooledConnection,
+    Acquired, CleanupResult, ConnectionReservation, PoolAdmission, PoolCall, PoolReady, PooledConnection,
 };
 use std::future::Future;
 use std::pin::Pin;
@@ -21,6 +23,8 @@ pub(crate) enum Front {
     DirectAdmission(IoAdmission),
     /// A future has it.
     Waiting,
+    /// A job has it.
+    Job,
     Ready(Ready),
     Call(Rc<Call>),
     Gone,
@@ -56,9 +60,16 @@ pub(crate) struct RealStream {
     pub(crate) reader: Option<IoStreamReader>,
 }
 
+pub(crate) enum RealChunk {
+    Filling(IoTransferBuffer),
+    Sent(IoTransferChunk),
+}
+
 pub(crate) enum RealConn {
     Dial(ConnectionReservation<Socket>),
     Active(PooledConnection<Socket>),
+    /// A job has it.
+    Cleaning,
     /// The client has it.
     Idle,
 }
@@ -69,6 +80,9 @@ pub(crate) enum Done {
     Write(IoStreamWriter, Result<(), Error>),
     Read(IoStreamReader, Result<Option<IoBuffer>, Error>),
     Acquire(Result<Acquired<Socket>, Error>),
+    Place(Result<(), Error>),
+    Job(Result<Answer, Error>),
+    Close(Result<CleanupResult<Socket>, Error>),
 }
 
 /// What a future is about.
@@ -78,17 +92,27 @@ pub(crate) enum About {
     Write { stream: usize, buffer: usize },
     Read(usize),
     Acquire(usize),
+    Place { transfer: usize, way: usize },
+    Job(usize),
 }
 
-pub(crate) struct Flag(AtomicBool);
+/// Whether it was woken, and whether waking it panics.
+pub(crate) struct Flag(AtomicBool, AtomicBool);
 
 impl Wake for Flag {
     fn wake(self: Arc<Self>) {
-        self.0.store(true, SeqCst);
+        self.wake_by_ref();
     }
     fn wake_by_ref(self: &Arc<Self>) {
         self.0.store(true, SeqCst);
+        if self.1.load(SeqCst) {
+            std::panic::panic_any(OURS);
+        }
     }
+}
+
+fn fresh() -> Arc<Flag> {
+    Arc::new(Flag(AtomicBool::new(true), AtomicBool::new(false)))
 }
 
 /// A future, and whether it was woken since it was polled.
@@ -101,7 +125,15 @@ pub(crate) struct Task {
 
 impl Task {
     pub(crate) fn new(about: About, future: impl Future<Output = Done> + 'static) -> Task {
-        Task { about, polled: false, future: Box::pin(future), flag: Arc::new(Flag(AtomicBool::new(true))) }
+        Task { about, polled: false, future: Box::pin(future), flag: fresh() }
+    }
+    /// From the next poll on it has another waker.
+    pub(crate) fn swap(&mut self) {
+        self.flag = fresh();
+    }
+    /// Waking it panics, or does not.
+    pub(crate) fn be_loud(&self, loud: bool) {
+        self.flag.1.store(loud, SeqCst);
     }
     pub(crate) fn is_woken(&self) -> bool {
         self.flag.0.load(SeqCst)

@@ -1,10 +1,13 @@
 //! Steps of the request path: sessions, admission, waiting, dispatch, stops, time.
 
+use super::jobs::Stage;
 use super::model::{self, Expect, MS, Oper, PROVIDERS, Phase, Session, Target, Whose, nth, which, why};
 use super::real::{About, Call, Done, Front, Ready, RealOper, Task};
 use super::script::{Kind, Op};
+use super::transfers::{INPUT, OUTPUT};
 use super::world::{DIRECT, Law, Outcome, POOLED, World};
-use latent_capabilities::broker::{Activation, Budget, Cost, Dimension, Error};
+use latent_capabilities::broker::{Activation, Budget, Cost, Dimension, Error, StreamBudget};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::task::Poll;
 
@@ -25,7 +28,7 @@ impl World {
             Kind::Cancel => self.cancel_nth(a),
             Kind::Stop => self.stop(a),
             Kind::Leave => self.leave_nth(a),
-            Kind::Dispatch => self.dispatch(a),
+            Kind::Dispatch => self.dispatch(a, b),
             Kind::Buffer => self.take_buffer(a, b),
             Kind::Fill => self.fill(a, b),
             Kind::Retain => self.retain(a),
@@ -38,6 +41,24 @@ impl World {
             Kind::TryRead => self.try_read(a),
             Kind::Finish => self.finish_nth(a, b),
             Kind::Shut => self.shut_nth(a),
+            Kind::Transfer => self.make_transfer(a, b),
+            Kind::Send => self.take_place(a, b, INPUT),
+            Kind::Receive => self.take_place(a, b, OUTPUT),
+            Kind::FillChunk => self.fill_chunk(a, b),
+            Kind::FinishChunk => self.finish_chunk(a),
+            Kind::FreeChunk => self.free_chunk(a),
+            Kind::AwaitPlace => self.wait_for_place(a, b),
+            Kind::DropTransfer => self.drop_transfer(a),
+            Kind::Spawn => self.spawn(a, false),
+            Kind::SpawnBlocking => self.spawn(a, true),
+            Kind::ControlWork => self.control_work(),
+            Kind::CleanUp => self.clean_up(a),
+            Kind::EndJob => {
+                let (did, joined) = self.end_job(a, b).await?;
+                settled = joined;
+                Ok(did)
+            }
+            Kind::WakeJob => self.wake_job(a),
             Kind::Checkout => self.checkout(a),
             Kind::Reserve => self.reserve(a),
             Kind::Acquire => self.acquire(a),
@@ -67,6 +88,38 @@ impl World {
                 self.control().await;
                 settled = true;
                 Ok(true)
+            }
+            Kind::SwapWaker => self.swap_waker(a),
+            Kind::Exact => match self.next_instant() {
+                Some(millis) => {
+                    self.pass(millis).await;
+                    settled = true;
+                    Ok(true)
+                }
+                None => Ok(false),
+            },
+            Kind::Jump => {
+                self.pass(u64::from(a % 60) * 1000).await;
+                settled = true;
+                Ok(true)
+            }
+            // A job that begins between the pieces begins at another time.
+            Kind::Bunch if self.m.jobs.iter().flatten().any(|job| job.stage == Stage::Submitted) => Ok(false),
+            Kind::Bunch => {
+                for piece in 0..3 {
+                    self.advance(u64::from(a >> piece) % 30).await;
+                }
+                self.control().await;
+                settled = true;
+                Ok(true)
+            }
+            Kind::StaleInstall => self.stale_install(a, b),
+            Kind::SecondRegistry => self.second_registry(),
+            Kind::LoudWake => self.loud_wake(a),
+            Kind::LoudDestroy => self.loud_destroy(a),
+            Kind::LoudExpiry => {
+                settled = self.loud_expiry().await?;
+                Ok(settled)
             }
             Kind::CloseAdmission => {
                 self.pools.close_admission();
@@ -157,7 +210,7 @@ impl World {
             Front::DirectAdmission(admission) => admission.stop_handle(),
             Front::Ready(Ready::Pool(ready)) => ready.stop_handle(),
             Front::Ready(Ready::Direct(ready)) => ready.stop_handle(),
-            Front::Waiting | Front::Call(_) | Front::Gone => unreachable!("just admitted"),
+            Front::Waiting | Front::Job | Front::Call(_) | Front::Gone => unreachable!("just admitted"),
         };
         let until = if target.is_none() && now { None } else { until };
         let deadline = until.unwrap_or(session.deadline);
@@ -173,6 +226,8 @@ impl World {
             queue_until: self.m.now + age * 10 * MS,
             arrived: u64::MAX,
             output_left: 0,
+            stream: [0; 2],
+            transferred: false,
             unsure: false,
         };
         let place = model::put(&mut self.m.opers, oper);
@@ -287,6 +342,8 @@ impl World {
                 About::Write { stream, buffer } => self.write_pending(stream, buffer),
                 About::Read(stream) => self.read_pending(stream),
                 About::Acquire(oper) => self.acquire_pending(oper),
+                About::Place { transfer, way } => self.place_pending(transfer, way),
+                About::Job(job) => self.job_pending(job),
             },
             Poll::Ready(done) => {
                 self.tasks.swap_remove(at);
@@ -301,6 +358,11 @@ impl World {
                         self.was_read(stream, result)
                     }
                     (About::Acquire(oper), Done::Acquire(result)) => self.acquired(oper, result),
+                    (About::Place { transfer, way }, Done::Place(result)) => {
+                        self.placed(transfer, way, result)
+                    }
+                    (About::Job(job), Done::Job(result)) => self.job_done(job, result),
+                    (About::Job(job), Done::Close(result)) => self.close_done(job, result),
                     _ => unreachable!("a future gives what it is about"),
                 }
             }
@@ -350,7 +412,8 @@ impl World {
         let task = self.tasks.swap_remove(at);
         let about = task.about;
         let polled = task.polled;
-        drop(task);
+        // An answer whose destructor panics does so here, in the hands of whoever waited for it.
+        let _ours = catch_unwind(AssertUnwindSafe(|| drop(task)));
         match about {
             About::Wait(oper) => {
                 self.take_front(oper, Front::Gone);
@@ -362,6 +425,8 @@ impl World {
             }
             About::Read(stream) => self.m.reader_gone(stream),
             About::Acquire(oper) => self.m.out_of_line(oper),
+            About::Place { .. } => {}
+            About::Job(job) => self.job_unwaited(job),
         }
     }
 
@@ -375,7 +440,7 @@ impl World {
     }
 
     fn leave_nth(&mut self, a: u16) -> Outcome {
-        let there = |front: &Front| !matches!(front, Front::Waiting | Front::Gone);
+        let there = |front: &Front| !matches!(front, Front::Waiting | Front::Job | Front::Gone);
         let Some(at) = self.oper_with(a, there) else { return Ok(false) };
         self.leave(at);
         Ok(true)
@@ -389,11 +454,15 @@ impl World {
         self.front_gone(at);
     }
 
-    fn dispatch(&mut self, a: u16) -> Outcome {
+    fn dispatch(&mut self, a: u16, b: u16) -> Outcome {
         let Some(at) = self.oper_with(a, |front| matches!(front, Front::Ready(_))) else { return Ok(false) };
         let oper = self.m.oper(at).clone();
         let output = self.m.limits.output_bytes;
-        let cost = Cost::new().charge(Budget::OutboundRequests, 1).maximum_output(output);
+        let mut cost = Cost::new().charge(Budget::OutboundRequests, 1).maximum_output(output);
+        let stream = self.stream_budget(b);
+        if let Ok(budget) = StreamBudget::new(stream[INPUT], stream[OUTPUT]) {
+            cost = cost.stream(budget);
+        }
         if oper.target.is_none() && self.sessions[oper.session].is_none() {
             return Ok(false);
         }
@@ -433,7 +502,7 @@ impl World {
             Ok(call) => {
                 self.take_front(at, Front::Call(Rc::new(call)));
                 let oper = self.m.oper_mut(at);
-                (oper.phase, oper.output_left) = (Phase::Started, output);
+                (oper.phase, oper.output_left, oper.stream) = (Phase::Started, output, stream);
             }
             Err(_) => self.front_gone(at),
         }

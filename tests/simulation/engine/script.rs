@@ -26,7 +26,7 @@ impl Rng {
 }
 
 macro_rules! kinds {
-    ($($(#[$about:meta])+ $name:ident $word:literal $weight:literal;)+) => {
+    ($($(#[$about:meta])+ $name:ident $word:literal $weight:literal $($fault:ident)?;)+) => {
         /// What a step does.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub(crate) enum Kind {$($(#[$about])+ $name,)+}
@@ -41,33 +41,37 @@ macro_rules! kinds {
             fn weight(self) -> u64 {
                 match self {$(Kind::$name => $weight,)+}
             }
+            /// Whether it is a fault: half of them are never written in a run.
+            pub(crate) fn is_fault(self) -> bool {
+                match self {$(Kind::$name => matches!(stringify!($($fault)?), "fault"),)+}
+            }
         }
     };
 }
 
 kinds! {
     /// Opens a session of tenant `a`; `b` says how long it lasts and what it may spend.
-    Open "open" 60;
+    Open "open" 30;
     /// Closes session `a`.
-    Close "close" 16;
+    Close "close" 10;
     /// Stops session `a`.
-    StopSession "stop-session" 6;
+    StopSession "stop-session" 3 fault;
     /// Admits a request of session `a` to provider `b` (one more than there are: direct I/O), to be staged.
-    Admit "admit" 110;
+    Admit "admit" 60;
     /// The same, straight to ready or refused.
-    AdmitNow "admit-now" 50;
+    AdmitNow "admit-now" 20;
     /// Admission `a` asks for its turn, for the first time with the next poll.
     Wait "wait" 110;
     /// Polls future `a`, woken or not.
-    Poll "poll" 90;
+    Poll "poll" 90 fault;
     /// Polls the `a`-th of the woken futures.
     Run "run" 160;
     /// Drops future `a`.
-    Cancel "cancel" 14;
+    Cancel "cancel" 14 fault;
     /// Stops operation `a` from elsewhere.
-    Stop "stop" 8;
+    Stop "stop" 4 fault;
     /// Drops the front of operation `a`: the admission, the ready request or the call.
-    Leave "leave" 60;
+    Leave "leave" 60 fault;
     /// Dispatches ready request `a` at cost 1.
     Dispatch "dispatch" 110;
     /// A buffer of operation `a`, of `b` bytes: input before the start, output after it.
@@ -93,7 +97,35 @@ kinds! {
     /// Ends stream `a`: complete, failed, uncertain, or by dropping the writer.
     Finish "finish" 24;
     /// Drops the reader of stream `a`.
-    Shut "shut" 14;
+    Shut "shut" 14 fault;
+    /// A transfer of call `a`: chunks and places by `b`.
+    Transfer "transfer" 40;
+    /// Copies `b` bytes into transfer `a`.
+    Send "send" 40;
+    /// A buffer of transfer `a`, of `b` bytes.
+    Receive "receive" 40;
+    /// Writes `b` bytes into the buffer `a` of a transfer.
+    FillChunk "fill-chunk" 50;
+    /// Accepts what is in the buffer `a` of a transfer.
+    FinishChunk "finish-chunk" 40;
+    /// Drops the buffer or the chunk `a` of a transfer.
+    FreeChunk "free-chunk" 50;
+    /// Waits for a place of transfer `a`, in the direction that `b` says: a future.
+    AwaitPlace "await-place" 20;
+    /// Drops transfer `a`.
+    DropTransfer "drop-transfer" 10;
+    /// Moves pooled call `a` into a job.
+    Spawn "spawn" 16;
+    /// The same into one that blocks its thread.
+    SpawnBlocking "spawn-blocking" 1 fault;
+    /// Work of the operator, which blocks its thread.
+    ControlWork "control-work" 1 fault;
+    /// Closes connection `a` politely, in a job.
+    CleanUp "clean-up" 16 fault;
+    /// Job `a` ends as `b` says: answers, fails, panics.
+    EndJob "end-job" 30;
+    /// Wakes job `a` for nothing.
+    WakeJob "wake-job" 4 fault;
     /// Asks for an idle connection for call `a`.
     Checkout "checkout" 50;
     /// Asks for the right to dial for call `a`.
@@ -103,35 +135,53 @@ kinds! {
     /// The dial `a` succeeds.
     DialOk "dial-ok" 60;
     /// The dial `a` fails.
-    DialFail "dial-fail" 12;
+    DialFail "dial-fail" 12 fault;
     /// Parks connection `a`.
     Park "park" 60;
     /// Destroys connection `a`.
-    Destroy "destroy" 14;
+    Destroy "destroy" 14 fault;
     /// The peer closes connection `a`, wherever it is.
-    Kill "kill" 8;
+    Kill "kill" 8 fault;
     /// Destroys the idle connections of client `a`.
-    CloseIdle "close-idle" 3;
+    CloseIdle "close-idle" 1 fault;
     /// Replaces the epoch of provider `a`, or installs it again.
-    Rotate "rotate" 3;
+    Rotate "rotate" 2 fault;
     /// Takes provider `a` away.
-    RetireProvider "retire-provider" 1;
+    RetireProvider "retire-provider" 1 fault;
     /// A new plan of tenant `a`, bound to what is installed.
-    Seal "seal" 12;
+    Seal "seal" 3;
     /// Revokes the operation of tenant `a`'s plan on provider `b`.
-    Revoke "revoke" 2;
+    Revoke "revoke" 1 fault;
     /// Withdraws the plan of tenant `a`.
-    Withdraw "withdraw" 1;
+    Withdraw "withdraw" 1 fault;
     /// Lowers limit `a`, by one.
-    Lower "lower" 3;
+    Lower "lower" 2 fault;
+    /// A future is polled with another waker.
+    SwapWaker "swap-waker" 10 fault;
+    /// Time goes to exactly the next instant at which something of an operation ends.
+    Exact "exact" 4 fault;
+    /// So many seconds pass in one step.
+    Jump "jump" 1 fault;
+    /// Time passes in pieces, and the control task runs once afterwards.
+    Bunch "bunch" 4 fault;
+    /// An installation that expects another epoch than there is.
+    StaleInstall "stale-install" 2 fault;
+    /// Another registry on the same broker.
+    SecondRegistry "second-registry" 1 fault;
+    /// Front `a` is dropped, and whoever is woken by that panics.
+    LoudWake "loud-wake" 4 fault;
+    /// Connection `a` is destroyed, and its destructor panics.
+    LoudDestroy "loud-destroy" 4 fault;
+    /// All that rests gets too old, and the destructors panic.
+    LoudExpiry "loud-expiry" 2 fault;
     /// `a` milliseconds pass, few or many as `b` says, and the control task runs.
-    Time "time" 24;
+    Time "time" 14;
     /// The control task runs.
-    Control "control" 10;
+    Control "control" 6;
     /// Nothing is admitted any more.
-    CloseAdmission "close-admission" 0;
+    CloseAdmission "close-admission" 0 fault;
     /// The registry is retired.
-    Retire "retire" 0;
+    Retire "retire" 0 fault;
 }
 
 /// One step.
@@ -160,6 +210,14 @@ macro_rules! settings {
             }
             fn random(rng: &mut Rng) -> Settings {
                 Settings {$($name: $low + rng.below($high - $low + 1),)+}
+            }
+            fn of_bytes(bytes: &mut impl Iterator<Item = u8>) -> Settings {
+                let mut value = |low: u64, high: u64| {
+                    let byte = u64::from(bytes.next().unwrap_or(0));
+                    // A byte is a share of what is wide, and a number of what is not.
+                    if high - low > 255 { low + (high - low) * byte / 255 } else { low + byte % (high - low + 1) }
+                };
+                Settings {$($name: value($low, $high),)+}
             }
             fn set(&mut self, name: &str, value: u64) -> bool {
                 match name {
@@ -198,12 +256,16 @@ settings! {
     stream_chunks 1..=3;
     stream_bytes 200..=4000;
     output_bytes 0..=4000;
+    stream_in 0..=4000;
+    stream_out 0..=6000;
     queue_wait 1..=60;
     queue_age 1..=60;
     connections 1..=5;
     client_connections 1..=3;
     idle_connections 1..=4;
     idle_age 1..=60;
+    workers 1..=3;
+    cleanup_jobs 1..=3;
     backoff_first 1..=50;
     backoff_most 1..=400;
 }
@@ -235,6 +297,19 @@ pub(crate) struct Script {
 }
 
 impl Script {
+    /// A script of bytes, any bytes: one for each limit, then five for each step.
+    pub(crate) fn of_bytes(bytes: &[u8]) -> Script {
+        let mut bytes = bytes.iter().copied();
+        let settings = Settings::of_bytes(&mut bytes).agree();
+        let mut ops = Vec::new();
+        while let (Some(kind), true) = (bytes.next(), ops.len() < 400) {
+            let mut number = || u16::from_le_bytes([bytes.next().unwrap_or(0), bytes.next().unwrap_or(0)]);
+            let kind = Kind::ALL[usize::from(kind) % Kind::ALL.len()];
+            ops.push(Op { kind, a: number(), b: number() });
+        }
+        Script { settings, ops }
+    }
+
     /// Reads what [`fmt::Display`] writes. Lines that begin with `#` are comments.
     pub(crate) fn parse(text: &str) -> Result<Script, String> {
         let mut script = Script { settings: Settings::lowest(), ops: Vec::new() };
@@ -272,7 +347,7 @@ impl fmt::Display for Script {
     }
 }
 
-/// Writes the script of a seed, step by step: its mix of steps (each kind never, as usual, or often), and among those the
+/// Writes the script of a seed, step by step: its mix of steps (each kind never, as usual, or often; half of the faults never), and among those the
 /// ones that are possible at that moment.
 pub(crate) struct Writer {
     rng: Rng,
@@ -290,8 +365,14 @@ impl Writer {
         let mut weights = Vec::with_capacity(Kind::ALL.len());
         for kind in Kind::ALL {
             let factor = [0, 2, 2, 2, 2, 2, 3, 6][rng.below(8) as usize];
-            let vital = kind.weight() >= 100;
-            weights.push(kind.weight() * if vital { factor.max(2) } else { factor });
+            let vital = kind.weight() >= 60;
+            let factor = match kind.is_fault() {
+                // A random half of the faults.
+                true => factor * rng.below(2),
+                false if vital => factor.max(2),
+                false => factor,
+            };
+            weights.push(kind.weight() * factor);
         }
         let total = weights.iter().sum();
         // Admission closes, or everything is retired, somewhere in the last tenth of some runs.

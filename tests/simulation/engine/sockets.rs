@@ -1,5 +1,6 @@
 //! What the pools keep in this world: sockets that a script can kill, and that say when they are destroyed.
 
+use super::gates::OURS;
 use super::model::{Conn, Link, MS, Model};
 use super::real::RealConn;
 use super::world::Law;
@@ -11,6 +12,7 @@ use std::cell::RefCell;
 struct Fate {
     dead: bool,
     destroyed: u32,
+    loud: bool,
 }
 
 // One run at a time on a thread, and everything of it happens there, the control task included.
@@ -43,12 +45,15 @@ impl Resource for Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        FATES.with_borrow_mut(|fates| {
-            if let Some(fate) = fates.get_mut(self.0) {
-                fate.destroyed += 1;
-            }
+        let loud = FATES.with_borrow_mut(|fates| {
+            let Some(fate) = fates.get_mut(self.0) else { return false };
+            fate.destroyed += 1;
+            fate.loud
         });
         DESTROYED.with_borrow_mut(|destroyed| destroyed.push(self.0));
+        if loud {
+            std::panic::panic_any(OURS);
+        }
     }
 }
 
@@ -60,6 +65,16 @@ pub(crate) fn forget_all() {
 /// The peer closes it.
 pub(crate) fn kill(socket: usize) {
     FATES.with_borrow_mut(|fates| fates[socket].dead = true);
+}
+
+/// Its destructor panics, or does not.
+pub(crate) fn be_loud(socket: usize, loud: bool) {
+    FATES.with_borrow_mut(|fates| fates[socket].loud = loud);
+}
+
+/// How many of these were destroyed.
+pub(crate) fn destroyed(sockets: &[usize]) -> u64 {
+    FATES.with_borrow(|fates| sockets.iter().map(|socket| u64::from(fates[*socket].destroyed)).sum())
 }
 
 /// How many were made and not destroyed; an error if one was destroyed twice.

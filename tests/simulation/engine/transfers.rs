@@ -1,6 +1,6 @@
 //! Steps of transfers: windows of chunks that are paid for in advance, in both directions.
 
-use super::model::{self, Expect, Model, Phase, Whose, nth, why};
+use super::model::{self, Expect, Model, Whose, nth, why};
 use super::real::{About, Done, RealChunk, Task};
 use super::world::{Law, Outcome, World};
 use latent_capabilities::broker::io::TransferOptions;
@@ -160,7 +160,9 @@ impl World {
         let expected = [self.m.chunks_out(at, INPUT), self.m.chunks_out(at, OUTPUT)];
         match accepted == transfer.accepted && out == expected {
             true => Ok(true),
-            false => Err(format!("streams: {accepted:?} accepted, {out:?} out, of {transfer:?}, {expected:?}")),
+            false => {
+                Err(format!("streams: {accepted:?} accepted, {out:?} out, of {transfer:?}, {expected:?}"))
+            }
         }
     }
     fn filling(&self, a: u16) -> Option<usize> {
@@ -276,8 +278,5 @@ impl World {
             1 => [0, s.stream_out],
             _ => [0, 0],
         }
-    }
-    pub(crate) fn is_started(&self, at: usize) -> bool {
-        self.m.oper(at).phase == Phase::Started
     }
 }

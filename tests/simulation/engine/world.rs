@@ -1,19 +1,23 @@
 //! The real library beside the model: what a script holds of it, and the look at both after every step.
 
+use super::gates::Gate;
 use super::model::{Expect, MS, Model, PROVIDERS, Phase, TENANTS, Whose, why};
 use super::order::Turns;
-use super::real::{About, RealConn, RealOper, RealStream, Task};
+use super::real::{About, RealChunk, RealConn, RealOper, RealStream, Task};
 use super::script::Settings;
 use super::sockets::{self, Socket};
-use latent_capabilities::broker::io::{IoBuffer, IoRuntime, Phase as Seen};
+use latent_capabilities::broker::io::{IoBuffer, IoRuntime, IoTransfer, Phase as Seen};
 use latent_capabilities::broker::pools::{
     Epoch, InstalledProvider, OriginSlot, ProviderClient, ProviderPools, ProviderSetup, TenantCounts,
 };
 use latent_capabilities::broker::{
-    Broker, BrokerLimits, Capability, CapabilitySession, Denied, Dimension, Error, Invalid, IoLimits, Kind,
-    Plan, PlanSpec, PoolLimits, Provider, ProviderSpec, Scope, StopCause, What, Which,
+    Broker, BrokerLimits, Capability, CapabilitySession, Denied, Error, Invalid, IoLimits, Kind, Plan,
+    PlanSpec, PoolLimits, Provider, ProviderSpec, Scope, StopCause, What, Which,
 };
 use latent_capabilities::{Clock, Deadline};
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A step that did something, did nothing, or broke a law.
@@ -26,7 +30,7 @@ pub(crate) static POOLED: [Capability; PROVIDERS] = [
     Capability::new("sim:pool/b", &["send"]),
     Capability::new("sim:pool/c", &["send"]),
 ];
-const NAMES: [&str; PROVIDERS] = ["a", "b", "c"];
+pub(crate) const NAMES: [&str; PROVIDERS] = ["a", "b", "c"];
 const TENANT_NAMES: [&str; TENANTS] = ["t0", "t1", "t2", "t3"];
 
 pub(crate) struct World {
@@ -46,7 +50,10 @@ pub(crate) struct World {
     pub(crate) opers: Vec<Option<RealOper>>,
     pub(crate) buffers: Vec<Option<IoBuffer>>,
     pub(crate) streams: Vec<RealStream>,
+    pub(crate) transfers: Vec<Option<Rc<IoTransfer>>>,
+    pub(crate) chunks: Vec<Option<RealChunk>>,
     pub(crate) conns: Vec<Option<RealConn>>,
+    pub(crate) gates: Vec<Option<Arc<Gate>>>,
     pub(crate) tasks: Vec<Task>,
     tenant_numbers: [u16; TENANTS],
     pub(crate) rotations: u64,
@@ -54,6 +61,7 @@ pub(crate) struct World {
     pub(crate) stamp: u8,
     broken_before: bool,
     looks: u32,
+    compared: Cell<u64>,
     /// What was seen so far, as one number.
     trace: u64,
 }
@@ -86,6 +94,8 @@ pub(crate) fn pool_limits(s: &Settings) -> PoolLimits {
         connections: small(s.connections),
         connections_per_client: small(s.client_connections),
         idle_connections: small(s.idle_connections),
+        workers: small(s.workers),
+        cleanup_jobs: small(s.cleanup_jobs),
         pending: small(s.pending),
         running: small(s.pool_running),
         requests_per_tenant: small(s.tenant_requests),
@@ -130,7 +140,10 @@ impl World {
             opers: Vec::new(),
             buffers: Vec::new(),
             streams: Vec::new(),
+            transfers: Vec::new(),
+            chunks: Vec::new(),
             conns: Vec::new(),
+            gates: Vec::new(),
             tasks: Vec::new(),
             tenant_numbers: [0; TENANTS],
             rotations: 0,
@@ -138,6 +151,7 @@ impl World {
             stamp: 0,
             broken_before,
             looks: 0,
+            compared: Cell::new(0),
             trace: 0xcbf2_9ce4_8422_2325,
             direct: broker.register(ProviderSpec::new("direct")).expect("room"),
             broker,
@@ -199,9 +213,12 @@ impl World {
 
     /// Time passes, and everybody who has something to do at that instant does it.
     pub(crate) async fn pass(&mut self, millis: u64) {
+        self.advance(millis).await;
+        self.control().await;
+    }
+    pub(crate) async fn advance(&mut self, millis: u64) {
         tokio::time::advance(Duration::from_millis(millis)).await;
         self.m.now += millis * MS;
-        self.control().await;
     }
     /// The control task runs until it has nothing to do.
     pub(crate) async fn control(&mut self) {
@@ -212,6 +229,7 @@ impl World {
 
     /// Whether a result is one of those that there is a reason for.
     pub(crate) fn judge<T>(&self, what: &str, expect: &Expect, result: &Result<T, Error>) -> Law {
+        self.saw(1);
         let error = match result {
             Ok(_) if expect.succeeds() => return Ok(()),
             Ok(_) => return Err(format!("refusal: {what} succeeded, in spite of {expect:?}")),
@@ -246,6 +264,9 @@ impl World {
     /// The look after a step: what moved by itself is judged, then everything is compared. `settled`: the control task has
     /// run, so what it owes is due.
     pub(crate) fn check(&mut self, settled: bool) -> Law {
+        if settled {
+            self.settle_jobs()?;
+        }
         self.reap()?;
         sockets::check(&mut self.m, &mut self.conns, settled)?;
         self.phases(settled)?;
@@ -271,7 +292,7 @@ impl World {
 
     /// Operations that were granted or ended by somebody else's step.
     fn phases(&mut self, settled: bool) -> Law {
-        let (mut granted, mut from_line, mut returned) = (Vec::new(), Vec::new(), false);
+        let (mut granted, mut from_line) = (Vec::new(), Vec::new());
         for at in 0..self.m.opers.len() {
             let Some(oper) = &self.m.opers[at] else { continue };
             let real = self.opers[at].as_ref().expect("the model has it");
@@ -304,7 +325,6 @@ impl World {
                 let oper = self.m.oper_mut(at);
                 oper.cause |= expect.must | expect.may;
                 oper.phase = ended;
-                returned |= ended == Phase::Returned;
                 if phase == Phase::Queued {
                     from_line.push(at);
                 }
@@ -326,7 +346,7 @@ impl World {
             let oper = oper.clone();
             self.turns.note(&oper);
         }
-        self.unsure(if returned { from_line } else { Vec::new() })?;
+        self.unsure(from_line)?;
         for at in &granted {
             self.m.check_fifo(self.m.oper(*at))?;
         }
@@ -336,8 +356,7 @@ impl World {
         self.m.check_rotation(&turns, &used)
     }
 
-    /// Of several that left the line in one step, some may have been granted first, by the unit that the one before gave
-    /// back: then they gave back what they waited with, and hold none of it while something still holds them. Which of
+    /// Of those that left the line in a step, some may have been granted first, by a unit that another gave back meanwhile: then they gave back what they waited with, and hold none of it while something still holds them. Which of
     /// them cannot be seen, how many can.
     fn unsure(&mut self, left: Vec<usize>) -> Law {
         let (io, pools) = (self.io.snapshot(), self.pools.snapshot());
@@ -377,6 +396,8 @@ impl World {
                 About::Wait(oper) => self.m.oper(oper).phase != Phase::Queued,
                 About::Write { stream, .. } => self.m.write_goes_on(stream, settled),
                 About::Read(stream) => self.m.read_goes_on(stream, settled),
+                About::Place { transfer, way } => self.m.place_goes_on(transfer, way, settled),
+                About::Job(job) => self.m.jobs[job].as_ref().is_some_and(|job| !job.has_place()),
                 About::Acquire(_) => continue,
             };
             if goes_on && !task.is_woken() {
@@ -415,9 +436,10 @@ impl World {
             ("pools.connecting", pools.connecting_connections, used.connecting, s.connections),
             ("pools.retired_connections", pools.retired_connections, used.of_replaced, u64::MAX),
             ("broker.sessions", node.sessions, used.sessions, s.sessions),
-            ("pools.workers", pools.workers, 0, 0),
-            ("pools.cleanup_jobs", pools.cleanup_jobs, 0, 0),
-            ("pools.contained_panics", pools.contained_panics, 0, 0),
+            ("pools.workers", pools.workers, used.workers, s.workers),
+            ("pools.cleanup_jobs", pools.cleanup_jobs, used.cleaners, s.cleanup_jobs),
+            ("pools.failed_cleanup", pools.failed_cleanup, used.failed, u64::MAX),
+            ("pools.contained_panics", pools.contained_panics, self.m.contained, u64::MAX),
         ];
         for (name, real, model, limit) in rows {
             self.trace = (self.trace ^ real).wrapping_mul(0x0100_0000_01b3);
@@ -428,6 +450,8 @@ impl World {
                 return Err(format!("ceiling: {name} is {real}, the limit {limit}"));
             }
         }
+        // Phases, grants, wakes and sockets were looked at one by one before.
+        self.saw(3 + rows.len() + self.tasks.len() + 2 * self.m.opers.len() + self.m.conns.len());
         let closed = (io.closed, pools.retired, node.broken);
         if closed != (self.m.retired, self.m.retired, self.broken_before) {
             return Err(format!("finality: closed, retired, broken are {closed:?}"));
@@ -462,6 +486,13 @@ impl World {
     pub(crate) fn trace(&self) -> u64 {
         self.trace
     }
+    fn saw(&self, more: usize) {
+        self.compared.set(self.compared.get() + more as u64);
+    }
+    /// How often something was compared with what the model says.
+    pub(crate) fn compared(&self) -> u64 {
+        self.compared.get()
+    }
     /// Whether the process ever found its accounting broken before this run.
     pub(crate) fn was_broken(&self) -> bool {
         self.broken_before
@@ -483,12 +514,15 @@ pub(crate) fn bit(kind: Kind) -> u32 {
         Kind::Denied(Denied::WidenedDeadline) => why::WIDENED,
         Kind::Denied(Denied::NotStarted) => why::NOT_STARTED,
         Kind::Denied(Denied::Delivered) => why::DELIVERED,
-        Kind::Denied(Denied::SecondConnection) => why::SECOND,
+        Kind::Denied(Denied::SecondConnection | Denied::SecondTransfer) => why::SECOND,
+        Kind::Denied(Denied::NoStreamBudget) => why::NO_STREAM,
+        Kind::Denied(Denied::TransferClosed) => why::CLOSED_TRANSFER,
+        Kind::Denied(Denied::ThirdWaiter) => why::THIRD,
+        Kind::Denied(Denied::Exhausted) => why::EXHAUSTED,
+        Kind::JobFailed => why::FAILED,
         Kind::Denied(Denied::NotReusable) => why::NOT_REUSABLE,
         Kind::Spent(_) => why::SPENT,
-        Kind::TooLarge(Dimension::IoChunkBytes | Dimension::BrokerOutputBytes | Dimension::IoStreamBytes) => {
-            why::TOO_LARGE
-        }
+        Kind::TooLarge(_) => why::TOO_LARGE,
         Kind::Invalid(Invalid::EmptyChunk) => why::EMPTY,
         Kind::Invalid(Invalid::PastCapacity) => why::PAST,
         Kind::Invalid(Invalid::NotStaged) => why::SIDE,

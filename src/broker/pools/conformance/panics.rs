@@ -136,10 +136,10 @@ async fn the_control_task_survives_a_panic_78() {
     }
     tokio::time::sleep(ms(1_020)).await;
     let counts = scene.node.counts();
-    assert_eq!((counts.idle_connections, counts.contained_panics, counts.control_failed), (0, 1, false));
+    assert_eq!((counts.idle_connections, counts.contained_panics, counts.control_failed), (0, 2, false));
     scene.parked(false, true);
     tokio::time::sleep(ms(1_020)).await;
-    assert_eq!(scene.node.counts().contained_panics, 2);
+    assert_eq!(scene.node.counts().contained_panics, 3);
     scene.end().await;
 }
 
