@@ -105,4 +105,14 @@ mod tests {
         assert_eq!(cell.take().map(|value| *value), Some(7));
         assert!(cell.get().is_none() && cell.take().is_none());
     }
+
+    #[test]
+    fn what_is_left_in_it_is_dropped_with_it() {
+        let value = std::sync::Arc::new(());
+        let cell = Kept::empty();
+        cell.put(std::sync::Arc::clone(&value));
+        assert_eq!(std::sync::Arc::strong_count(&value), 2);
+        drop(cell);
+        assert_eq!(std::sync::Arc::strong_count(&value), 1);
+    }
 }

@@ -273,3 +273,21 @@ impl<K: Tenure> Floor<K> {
         if deadline <= nanos { deadline } else { lease.deadline.fetch_min(nanos, order::COUNT).min(nanos) }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Which of two things it was is seen only by who is overtaken between two steps.
+    #[test]
+    fn what_was_found_late_is_named() {
+        let of = |request, closed| {
+            let refused = refused_late(request, closed);
+            (refused.blocked, refused.scope)
+        };
+        let request = Request { provider: 3, ..Request::default() };
+        assert_eq!(of(Some(request), false), (Blocked::Stale, Scope::Provider(3)));
+        assert_eq!(of(Some(request), true), (Blocked::Closed, Scope::Node));
+        assert_eq!(of(None, true), (Blocked::Closed, Scope::Node));
+    }
+}

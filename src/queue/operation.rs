@@ -482,3 +482,6 @@ where
         Err(bits) => Interrupted { before: State(bits), after: State(bits), wakers: Wakers::new() },
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -32,6 +32,10 @@ const _: () = assert!(LEASES_MAX * 2 - 1 == LEASES);
 pub struct Bits(pub(in crate::mem) u64);
 
 impl Bits {
+    /// A word with nothing in it, for tests of what the floors above write into it.
+    #[cfg(all(test, not(loom)))]
+    pub const NOTHING: Bits = Bits(0);
+
     /// How many leases the slot has.
     #[inline]
     #[must_use]

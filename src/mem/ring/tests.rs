@@ -303,3 +303,15 @@ fn thread_waker() -> Waker {
     }
     Shared::new(Unpark(std::thread::current())).into()
 }
+
+#[test]
+fn only_what_is_a_terminal_ends_a_ring() {
+    let slot = RingSlot::<Item, ()>::new(());
+    let (mut producer, mut consumer) = RingSlot::open(&slot, &slot, 1);
+    for wrong in [0, LAST_TERMINAL + 1, u8::MAX] {
+        assert!(catch_unwind(AssertUnwindSafe(|| producer.finish(wrong))).is_err());
+    }
+    pushed(&mut producer, [7]);
+    assert_eq!(producer.finish(LAST_TERMINAL), LAST_TERMINAL);
+    assert_eq!(drained(&mut consumer), [7]);
+}

@@ -54,9 +54,28 @@ async fn a_snapshot_counts_each_owner() {
     // The window: two input places, two output places of two blocks each.
     assert_eq!((now.staged_bytes, now.result_bytes), (1024 + 4 * BLOCK, BLOCK + 2 * BLOCK));
     assert_eq!(now.buffers, 2 + 6);
+    assert!(!now.is_zero());
     drop((waiting, staged, result, stream, transfer, call, session));
     node.assert_zero();
     assert_eq!(node.io.snapshot().metadata_bytes, 0);
+}
+
+/// io.78: any one number keeps a snapshot from being zero; that admission is closed does not.
+#[test]
+fn a_snapshot_is_zero_when_nothing_is_held() {
+    let zero = IoSnapshot { closed: true, ..IoSnapshot::default() };
+    assert!(zero.is_zero());
+    let held = [
+        IoSnapshot { owners: 1, ..zero },
+        IoSnapshot { running: 1, ..zero },
+        IoSnapshot { queued: 1, ..zero },
+        IoSnapshot { staged_bytes: 1, ..zero },
+        IoSnapshot { result_bytes: 1, ..zero },
+        IoSnapshot { buffers: 1, ..zero },
+        IoSnapshot { streams: 1, ..zero },
+        IoSnapshot { metadata_bytes: 1, ..zero },
+    ];
+    assert!(held.iter().all(|snapshot| !snapshot.is_zero()));
 }
 
 /// io.45, io.71, io.77: the metadata limit holds what all slots are prepaid for and what is declared, together.

@@ -103,6 +103,19 @@ async fn foreign_empty_and_delivered_chunks_are_refused_7() {
     node.assert_zero();
 }
 
+/// io.56: a stream has room for one chunk at least, and for no more than the limit says.
+#[tokio::test(start_paused = true)]
+async fn a_depth_of_zero_or_above_the_limit_is_refused() {
+    let node = Node::with(IoLimits { stream_chunks: 4, ..small() });
+    let session = node.session();
+    let call = node.call(&session);
+    assert_eq!(refused(call.stream(0)), Kind::Invalid(Invalid::Depth));
+    assert_eq!(refused(call.stream(5)), Kind::Invalid(Invalid::Depth));
+    drop((call.stream(1).expect("one"), call.stream(4).expect("as many as the limit says")));
+    drop((call, session));
+    node.assert_zero();
+}
+
 /// io.58, io.59, io.62: bytes beyond the stream's total end it as too large, after what was queued; what was read and
 /// consumed counts.
 #[tokio::test(start_paused = true)]
