@@ -255,6 +255,19 @@ mod tests {
         }
     }
 
+    /// A summary that says too much is allowed, but it would cost every later look a word.
+    #[test]
+    fn the_summary_names_no_word_that_was_emptied() {
+        let set = BitSet::new(4_096);
+        for member in [3, 64, 65, 4_095] {
+            set.set(member);
+        }
+        for left in [0b10 | 1 << 63, 0b10 | 1 << 63, 1 << 63, 0] {
+            assert!(set.take_lowest().is_some());
+            assert_eq!(set.summary.load(order::OBSERVE), left);
+        }
+    }
+
     #[test]
     fn the_lowest_is_taken_first_and_from_a_start() {
         for bits in SIZES {

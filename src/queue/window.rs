@@ -141,3 +141,38 @@ pub fn park<T: Occupant>(
 ) -> bool {
     lease.park(seat, waker, |bits| !Window(bits).has_place(direction, places)) == Park::Parked
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_counts_each_direction_on_its_own() {
+        use Direction::{Input, Output};
+        assert_eq!((Input.index(), Output.index()), (0, 1));
+        assert_eq!((Input.cells(), Output.cells()), (0b0011, 0b1100));
+        for (input, output, closed) in
+            (0..=255_u64).flat_map(|input| [0, 1, 2, 254, 255].map(|output| (input, output, input % 4)))
+        {
+            let word = |input: u64, output: u64| {
+                Bits::NOTHING.with_user(input | output << 8 | closed << 16)
+            };
+            let window = Window(word(input, output));
+            let out = |direction| u64::from(window.out(direction));
+            assert_eq!((out(Input), out(Output)), (input, output));
+            assert_eq!((window.is_closed(Input), window.is_closed(Output)), (closed & 1 != 0, closed & 2 != 0));
+            for places in [1, 2, 255] {
+                assert_eq!(window.has_place(Input, places), input < u64::from(places));
+                let one_more = |has: bool, word: Bits| has.then_some(word);
+                let taken = one_more(input < u64::from(places), word(input + 1, output));
+                assert_eq!(window.taken(Input, places), taken);
+                let taken = one_more(output < u64::from(places), word(input, output + 1));
+                assert_eq!(window.taken(Output, places), taken);
+            }
+            assert_eq!(window.freed(Input), input.checked_sub(1).map(|input| word(input, output)));
+            assert_eq!(window.freed(Output), output.checked_sub(1).map(|output| word(input, output)));
+            let both = Bits::NOTHING.with_user(input | output << 8 | 0b11 << 16);
+            assert_eq!(window.closed(), both);
+        }
+    }
+}

@@ -397,6 +397,25 @@ fn the_word_reads_well() {
 }
 
 #[test]
+fn flags_are_put_in_and_taken_out_one_by_one() {
+    let bits = Bits(0).with(0b0110);
+    assert!(bits.has(0b0110) && bits.has(0b0010) && !bits.has(0b0111) && !bits.has(0b1000));
+    assert_eq!((bits.with(0b0011).user(), bits.without(0b0011).user()), (0b0111, 0b0100));
+    assert_eq!(bits.without(0b1001), bits);
+}
+
+#[test]
+fn units_are_taken_off_to_the_last() {
+    let (broker, _) = broker(1);
+    let mine = call(session(&broker));
+    mine.word().update(|bits| Some(bits.with_user(3))).expect("a step");
+    mine.word().sub(2);
+    assert_eq!(mine.word().load().user(), 1);
+    mine.word().sub(1);
+    assert_eq!((mine.word().load().user(), mine.word().load().leases()), (0, 1));
+}
+
+#[test]
 fn an_arena_has_bounds() {
     assert!(foreign(|| broker(0)).is_err());
     assert!(foreign(|| broker(SLOTS_MAX + 1)).is_err());

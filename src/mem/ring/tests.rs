@@ -315,3 +315,22 @@ fn only_what_is_a_terminal_ends_a_ring() {
     assert_eq!(producer.finish(LAST_TERMINAL), LAST_TERMINAL);
     assert_eq!(drained(&mut consumer), [7]);
 }
+
+#[test]
+fn an_end_that_takes_its_waker_back_is_not_woken() {
+    let slot = RingSlot::new(());
+    let (mut producer, mut consumer) = RingSlot::open(&slot, &slot, 1);
+    let (woken, waker) = Woken::new();
+    pushed(&mut producer, [1]);
+    assert!(!producer.unpark(), "nothing is parked");
+    assert!(producer.park(&waker));
+    assert_eq!(Shared::strong_count(&woken), 3, "here, in `waker` and in the ring");
+    assert!(producer.unpark() && !producer.unpark());
+    assert_eq!(Shared::strong_count(&woken), 2);
+    assert_eq!((consumer.try_pop(), woken.times()), (Pop::Item(Box::new(1)), 0));
+    assert!(consumer.park(&waker) && consumer.unpark() && !consumer.unpark());
+    assert_eq!(Shared::strong_count(&woken), 2);
+    assert_eq!(producer.finish(1), 1);
+    assert!(!producer.unpark(), "a closed end has nothing parked");
+    assert_eq!((consumer.try_pop(), woken.times()), (Pop::End(1), 0));
+}

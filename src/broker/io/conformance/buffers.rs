@@ -157,7 +157,7 @@ async fn framing_is_charged_as_declared() {
     let framed = call.buffer(1, 100).expect("there is room");
     let scratch = call.reserve_scratch(600, 11).expect("there is room");
     assert_eq!(node.io.snapshot().metadata_bytes, before + 3 * one + 111);
-    assert_eq!(scratch.charged_bytes(), 1024, "whole blocks");
+    assert_eq!((scratch.charged_bytes(), scratch.framing()), (1024, 11), "whole blocks");
     assert_eq!(node.io.snapshot().staged_bytes, 4 * BLOCK);
     drop((plain, framed, scratch));
     assert_eq!(node.io.snapshot().metadata_bytes, before);

@@ -38,6 +38,91 @@ async fn phases_go_from_queued_to_retired_10() {
     node.assert_zero();
 }
 
+/// io.28, io.88: an operation has four park cells. Whoever finds none looks by a timer, and is stopped no later than a look
+/// away; who leaves makes room.
+#[tokio::test(start_paused = true)]
+async fn more_watchers_than_park_cells_are_all_stopped() {
+    let node = Node::new();
+    let session = node.session();
+    let call = node.call(&session);
+    let (woken, waker) = WakeCount::new();
+    let watches: Vec<_> = (0..5).map(|_| Box::pin(StopWatch::new())).collect();
+    let [mut a, mut b, mut c, mut d, mut e] = <[_; 5]>::try_from(watches).expect("five");
+    let poll = |watch: &mut std::pin::Pin<Box<StopWatch>>| {
+        call.poll_stop(watch.as_mut(), &mut std::task::Context::from_waker(&waker))
+    };
+    for watch in [&mut a, &mut b, &mut c, &mut d, &mut e] {
+        assert!(poll(watch).is_pending());
+    }
+    // The fifth has a timer. It looks, finds nothing, and goes on.
+    tokio::time::sleep(Duration::from_millis(15)).await;
+    assert_eq!(woken.wakes(), 1);
+    assert!(poll(&mut e).is_pending());
+    // A seat that was left is the next one's.
+    d.as_mut().leave(&call);
+    assert!(poll(&mut e).is_pending());
+    tokio::time::sleep(Duration::from_millis(15)).await;
+    assert!(poll(&mut d).is_pending());
+    let before = woken.wakes();
+    call.stop_handle().stop();
+    assert_eq!(woken.wakes(), before + 4, "all that are parked");
+    for watch in [&mut a, &mut b, &mut c, &mut d, &mut e] {
+        match poll(watch) {
+            Poll::Ready(error) => assert_eq!(error.kind(), Kind::Stopped(StopCause::Caller)),
+            Poll::Pending => panic!("a stop must end every watch"),
+        }
+    }
+    drop((a, b, c, d, e, call, session));
+    node.assert_zero();
+}
+
+/// io.28: the one who looks by a timer finds the stop at its next look.
+#[tokio::test(start_paused = true)]
+async fn who_found_no_park_cell_is_stopped_at_the_next_look() {
+    let node = Node::new();
+    let session = node.session();
+    let call = node.call(&session);
+    let seated: Vec<_> = (0..4).map(|_| Box::pin(StopWatch::new())).collect();
+    let mut seated = seated;
+    for watch in &mut seated {
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(call.poll_stop(watch.as_mut(), &mut cx).is_pending());
+    }
+    let handle = call.stop_handle();
+    let begun = tokio::time::Instant::now();
+    let stop = async {
+        tokio::time::sleep(Duration::from_millis(25)).await;
+        handle.stop();
+    };
+    let mut looking = Box::pin(StopWatch::new());
+    let looks = std::future::poll_fn(|cx| call.poll_stop(looking.as_mut(), cx));
+    let (error, ()) = tokio::join!(looks, stop);
+    assert_eq!(error.kind(), Kind::Stopped(StopCause::Caller));
+    assert!(begun.elapsed() <= Duration::from_millis(25 + 11), "{:?}", begun.elapsed());
+    drop((looking, seated, call, session));
+    node.assert_zero();
+}
+
+/// io.33: a handle is to be had as long as it waits.
+#[tokio::test(start_paused = true)]
+async fn a_wait_has_a_stop_handle() {
+    let node = Node::with(IoLimits { running: 1, ..small() });
+    let session = node.session();
+    let running = node.call(&session);
+    let mut wait = Box::pin(node.io.admit(&session).expect("there is room").wait());
+    assert!(poll_once(wait.as_mut()).is_pending());
+    let handle = wait.stop_handle().expect("it waits");
+    assert_eq!(handle.phase(), Phase::Queued);
+    handle.stop();
+    match poll_once(wait.as_mut()) {
+        Poll::Ready(result) => assert_eq!(refused(result), Kind::Stopped(StopCause::Caller)),
+        Poll::Pending => panic!("a stop must end the wait"),
+    }
+    assert!(wait.stop_handle().is_none(), "it is over");
+    drop((wait, running, session));
+    node.assert_zero();
+}
+
 /// io.27: a result that comes with the stop is not handed out. io.28: a stop wakes the wait.
 /// Case S51.
 #[tokio::test(start_paused = true)]

@@ -41,6 +41,7 @@ fn the_defaults_are_the_promised_ones() {
 #[tokio::test(start_paused = true)]
 async fn a_snapshot_counts_each_owner() {
     let node = Node::new();
+    assert_eq!((node.io.limits().chunk_bytes, node.io.limits().stream_chunks), (4096, small().stream_chunks));
     let session = node.session();
     let waiting = node.io.admit(&session).expect("there is room");
     let call = node.bulk_call(&session, 100);

@@ -151,6 +151,21 @@ async fn options_are_checked_and_ceilings_are_independent() {
     node.assert_zero();
 }
 
+/// io.96: what a transfer is limited to is also what it may have.
+#[tokio::test(start_paused = true)]
+async fn a_transfer_may_be_as_large_as_the_limits() {
+    let limits = IoLimits { stream_bytes: 64, ..small() };
+    let node = Node::with(limits);
+    let session = node.session();
+    let call = node.bulk_call(&session, 64);
+    let options = TransferOptions { chunk_bytes: 4096, outstanding: limits.stream_chunks };
+    drop((call.transfer(options).expect("all at their limits"), call));
+    let call = node.bulk_call(&session, 65);
+    assert_eq!(refused(call.transfer(ONE)), Kind::TooLarge(Dimension::IoStreamBytes));
+    drop((call, session));
+    node.assert_zero();
+}
+
 /// io.54, io.57: whoever waits for a place is woken by the chunk that frees it, in its own direction only.
 #[tokio::test(start_paused = true)]
 async fn readiness_waits_for_a_place_of_its_direction() {
