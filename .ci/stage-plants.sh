@@ -18,6 +18,7 @@ rollback_skips_the_last   account_scopes  two_reservations_over_three_words
 list_without_tag          arena           free_list_aba
 park_after_the_look       park            park_vs_change
 release_without_a_signal  line            enqueue_meets_release
+credit_after_the_sweep    credits         ending_meets_a_refusal
 swallowed_grant           lib             a_grant_that_is_not_started_goes_back_at_its_deadline
 post_after_the_plan       keeper          posting_meets_a_round
 watched_said_first        watched         a_stop_reaches_both_waiters_of_a_call

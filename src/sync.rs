@@ -292,7 +292,7 @@ impl Backoff {
     }
 }
 
-/// One turn of a loop that waits for another thread. The library itself has no such loop; models and tests do.
+/// One turn of a loop that waits for another thread, which is about to get on. On the way of a request there is no such loop.
 pub fn spin() {
     #[cfg(loom)]
     loom::thread::yield_now();

@@ -20,7 +20,7 @@ use loom_tests::{Bound, check};
 /// Most of these searches end: every execution there is.
 const BOUND: Bound = Bound::Complete;
 const TAG: u32 = 1;
-const REQUEST: Request = Request { tenant: 0, provider: 0, tag: TAG };
+const REQUEST: Request = Request::new(0, 0, TAG);
 
 struct Words {
     node: NodeWord,
@@ -242,7 +242,7 @@ fn tag_swap_vs_reserve() {
             assert_eq!((refused.scope, refused.blocked), (Scope::Provider(0), Blocked::Stale));
             assert!(refused.marks.none());
         }
-        let new = Request { tag: TAG + 1, ..REQUEST };
+        let new = Request::new(REQUEST.tenant(), REQUEST.provider(), TAG + 1);
         reserve_staged(&words.scopes(), Some(new)).unwrap();
     });
 }

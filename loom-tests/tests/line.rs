@@ -201,7 +201,7 @@ fn admission_meets_the_swap_of_the_epoch() {
             floor.providers[0].swap_tag(1, 2).expect("it is current");
             floor.line.look_again(floor);
             floor.stop_all(Cause::Epoch, |operation, _| {
-                operation.request().is_some_and(|request| request.tag == 1)
+                operation.request().is_some_and(|request| request.tag() == 1)
             });
         });
         let admitted = admit(&session, Some(0), false);

@@ -24,7 +24,7 @@ use loom_tests::{Bound, check};
 
 type Ground = Anchor<Session, model::Ground>;
 
-const REQUEST: Request = Request { tenant: 0, provider: 0, tag: 1 };
+const REQUEST: Request = Request::new(0, 0, 1);
 
 /// The words of one request, each with room for two.
 struct Words {

@@ -57,6 +57,7 @@ fn session_open_close((node, plan, activation): (Node, Plan, Activation)) -> (No
 
 #[library_benchmark]
 #[bench::one(setup = Node::warm)]
+#[bench::recalled(setup = Node::recalled)]
 fn request_granted_at_once(node: Node) -> Node {
     let wait = pin!(must(node.pools.admit(&node.fast.client, &node.session)).wait());
     match poll(wait) {
@@ -68,6 +69,7 @@ fn request_granted_at_once(node: Node) -> Node {
 
 #[library_benchmark]
 #[bench::one(setup = Node::warm)]
+#[bench::recalled(setup = Node::recalled)]
 fn request_admitted_now(node: Node) -> Node {
     drop(node.call());
     node

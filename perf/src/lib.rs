@@ -113,7 +113,7 @@ impl Node {
     /// The same after one call of each kind, so that nothing is counted that happens only once.
     pub fn warm() -> Self {
         let node = Self::new(PoolLimits::ceilings().running_per_provider);
-        for _ in 0..3 {
+        for _ in 0..5 {
             drop(node.call());
             match poll(pin!(must(node.pools.admit(&node.fast.client, &node.session)).wait())) {
                 Poll::Ready(ready) => drop(must(must(ready).dispatch(SEND, Cost::new()))),
@@ -132,6 +132,23 @@ impl Node {
             let open = must(node.fast.client.reserve_connection(&call));
             must(must(open.connected(Nothing)).park(Exchange::complete()));
         }
+        // Enough that credits are lent, however often they were recalled until now, and that some of each kind lie about.
+        for _ in 0..5_000 {
+            drop(node.call());
+        }
+        for _ in 0..3 {
+            match poll(pin!(must(node.pools.admit(&node.fast.client, &node.session)).wait())) {
+                Poll::Ready(ready) => drop(must(must(ready).dispatch(SEND, Cost::new()))),
+                Poll::Pending => panic!("nobody waits in front"),
+            }
+        }
+        node
+    }
+
+    /// A warm node whose credits were recalled, as by whoever counts: everybody works on the words alone.
+    pub fn recalled() -> Self {
+        let node = Self::warm();
+        let _counts = node.io.snapshot();
         node
     }
 

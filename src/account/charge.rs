@@ -19,37 +19,70 @@ use super::node::{Given, NodeUnits, NodeWord};
 use super::provider::ProviderWord;
 use super::scope::{Blocked, Heed, RequestUnits, Scope};
 use super::tenant::TenantWord;
+use std::fmt;
+use std::num::NonZeroU64;
 
-/// Whom a pool operation is charged to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Request {
-    /// The tenant's number.
-    pub tenant: u16,
-    /// The logical provider's number.
-    pub provider: u16,
-    /// The instance tag of the epoch that it was admitted for.
-    pub tag: u32,
-}
+/// Whom a pool operation is charged to, and the epoch that it was admitted for: one word, which is moved as one.
+///
+/// ```text
+///  63          32 31        16 15        0
+/// │ instance tag │  provider  │  tenant   │   no tag is 0, so no request is 0
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Request(NonZeroU64);
 
 impl Request {
-    /// In one word: tag, provider, tenant from the highest bits down. No tag is 0, so 0 is direct I/O.
+    /// Of a tenant and a logical provider, by their numbers, for the epoch with this instance tag.
     #[inline]
-    pub fn packed(request: Option<Request>) -> u64 {
+    pub const fn new(tenant: u16, provider: u16, tag: u32) -> Request {
+        match NonZeroU64::new((tag as u64) << 32 | (provider as u64) << 16 | tenant as u64) {
+            Some(packed) if tag != 0 => Request(packed),
+            _ => panic!("no epoch has tag 0"),
+        }
+    }
+
+    /// The tenant's number.
+    #[inline]
+    pub const fn tenant(self) -> u16 {
+        self.0.get() as u16
+    }
+
+    /// The logical provider's number.
+    #[inline]
+    pub const fn provider(self) -> u16 {
+        (self.0.get() >> 16) as u16
+    }
+
+    /// The instance tag of the epoch that it was admitted for.
+    #[inline]
+    pub const fn tag(self) -> u32 {
+        (self.0.get() >> 32) as u32
+    }
+
+    /// As a slot keeps it: 0 is direct I/O.
+    #[inline]
+    pub const fn packed(request: Option<Request>) -> u64 {
         match request {
-            Some(at) => {
-                debug_assert!(at.tag != 0, "an epoch without a tag");
-                u64::from(at.tag) << 32 | u64::from(at.provider) << 16 | u64::from(at.tenant)
-            }
+            Some(request) => request.0.get(),
             None => 0,
         }
     }
 
     /// The inverse of [`Request::packed`].
     #[inline]
-    #[allow(clippy::cast_possible_truncation, reason = "the parts that were packed")]
-    pub fn unpacked(packed: u64) -> Option<Request> {
-        let (tenant, provider, tag) = (packed as u16, (packed >> 16) as u16, (packed >> 32) as u32);
-        (tag != 0).then_some(Request { tenant, provider, tag })
+    pub const fn unpacked(packed: u64) -> Option<Request> {
+        match NonZeroU64::new(packed) {
+            Some(packed) => Some(Request(packed)),
+            None => None,
+        }
+    }
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (tenant, provider, tag) = (self.tenant(), self.provider(), self.tag());
+        write!(out, "Request(tenant {tenant}, provider {provider}, tag {tag})")
     }
 }
 
@@ -172,9 +205,7 @@ pub fn move_to_running(scopes: &Scopes<'_>, request: Option<Request>) -> Result<
     match request {
         None => {
             let moved = scopes.node.exchange(NodeUnits::WAIT_IO, NodeUnits::RUN_IO);
-            moved.map_err(|blocked| Refused::at(Scope::Node, blocked))?;
-            scopes.node.note_use();
-            Ok(())
+            moved.map(drop).map_err(|blocked| Refused::at(Scope::Node, blocked))
         }
         Some(request) => take(scopes, request, MOVE, RequestUnits::Running, Heed::Marks),
     }
@@ -188,9 +219,7 @@ const MOVE: Move = (NodeUnits::WAIT_POOL, NodeUnits::RUN_POOL);
 
 #[inline]
 fn at_node_alone(scopes: &Scopes<'_>, units: NodeUnits, heed: Heed) -> Result<(), Refused> {
-    scopes.node.reserve(units, heed).map_err(|blocked| Refused::at(Scope::Node, blocked))?;
-    scopes.node.note_use();
-    Ok(())
+    scopes.node.reserve(units, heed).map_err(|blocked| Refused::at(Scope::Node, blocked))
 }
 
 /// H1. Each step is worked out while the words are looked at, and taken from the value that was seen then.
@@ -199,12 +228,13 @@ fn at_node_alone(scopes: &Scopes<'_>, units: NodeUnits, heed: Heed) -> Result<()
 #[inline(always)]
 fn take(
     scopes: &Scopes<'_>,
-    Request { tenant, provider, tag }: Request,
+    request: Request,
     at_node: Move,
     asked: RequestUnits,
     heed: Heed,
 ) -> Result<(), Refused> {
-    let (tenant, provider) = (Scope::Tenant(tenant), Scope::Provider(provider));
+    let (tenant, provider, tag) =
+        (Scope::Tenant(request.tenant()), Scope::Provider(request.provider()), request.tag());
     let (give, want) = at_node;
     let refused = |scope| move |blocked| Refused::at(scope, blocked);
     let node_step = scopes.node.plan(give, want, heed).map_err(refused(Scope::Node))?;
@@ -219,7 +249,6 @@ fn take(
     if let Err(blocked) = scopes.node.step_planned(node_step, give, want, heed) {
         return Err(take_back(scopes, Refused::at(Scope::Node, blocked), true, asked));
     }
-    scopes.node.note_use();
     Ok(())
 }
 
@@ -328,7 +357,7 @@ mod tests {
     use crate::account::tenant::RequestUse;
 
     const TAG: u32 = 5;
-    const REQUEST: Request = Request { tenant: 1, provider: 2, tag: TAG };
+    const REQUEST: Request = Request::new(1, 2, TAG);
 
     struct Words {
         node: NodeWord,
@@ -420,8 +449,8 @@ mod tests {
             );
             let scope = match index {
                 0..5 => Scope::Node,
-                5..7 => Scope::Tenant(REQUEST.tenant),
-                _ => Scope::Provider(REQUEST.provider),
+                5..7 => Scope::Tenant(REQUEST.tenant()),
+                _ => Scope::Provider(REQUEST.provider()),
             };
             for request in [None, Some(REQUEST)] {
                 let zero = words.used();
@@ -465,7 +494,7 @@ mod tests {
         assert!(!words.tenant.take_or_mark_running());
         assert!(words.tenant.give_running(), "somebody waits");
         let promised = Blocked::Promised(Dimension::PoolsRunningPerTenant);
-        let refused = Err(Refused::at(Scope::Tenant(REQUEST.tenant), promised));
+        let refused = Err(Refused::at(Scope::Tenant(REQUEST.tenant()), promised));
         assert_eq!(reserve_now(&words.scopes(), Some(REQUEST)), refused);
         reserve_staged(&words.scopes(), Some(REQUEST)).unwrap();
         assert_eq!(move_to_running(&words.scopes(), Some(REQUEST)), refused);
@@ -493,7 +522,7 @@ mod tests {
         let words = Words::new([4; 5], [4; 2], [4; 2]);
         reserve_staged(&words.scopes(), Some(REQUEST)).unwrap();
         words.provider.swap_tag(TAG, TAG + 1).unwrap();
-        let stale = Err(Refused::at(Scope::Provider(REQUEST.provider), Blocked::Stale));
+        let stale = Err(Refused::at(Scope::Provider(REQUEST.provider()), Blocked::Stale));
         assert_eq!(reserve_staged(&words.scopes(), Some(REQUEST)), stale);
         assert_eq!(reserve_now(&words.scopes(), Some(REQUEST)), stale);
         assert_eq!(move_to_running(&words.scopes(), Some(REQUEST)), stale);

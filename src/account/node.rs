@@ -319,6 +319,19 @@ impl NodeWord {
         self.peaks.see(&self.rooms);
     }
 
+    /// Whether more is charged than was ever used: then [`note_use`](NodeWord::note_use) has something to note.
+    #[inline]
+    pub fn is_more_than_ever(&self) -> bool {
+        self.peaks.are_passed(&self.rooms)
+    }
+
+    /// Whether an operation is staged or waits, by a step: whoever staged one before is seen, and whoever does so afterwards
+    /// sees what the caller did before.
+    pub fn are_staged(&self) -> bool {
+        let word = self.rooms.set(0);
+        QUEUED.of(word) != QUEUED.of(self.rooms.limits())
+    }
+
     /// The most that was ever used in each dimension.
     pub fn peaks(&self) -> impl Iterator<Item = (Dimension, u64)> {
         self.peaks.each()

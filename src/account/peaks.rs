@@ -34,6 +34,14 @@ impl<L: Layout> Peaks<L> {
     /// Looks whether more is used than ever. After a step that took something of use, not for an attempt that may go back.
     #[inline]
     pub fn see(&self, rooms: &Rooms<L>) {
+        if self.are_passed(rooms) {
+            self.note(rooms);
+        }
+    }
+
+    /// Whether [`see`](Peaks::see) would have something to note.
+    #[inline]
+    pub fn are_passed(&self, rooms: &Rooms<L>) -> bool {
         const {
             assert!(L::FIELDS.len() <= FIELDS);
             assert!(L::COUNTS & (L::COUNTS + 1) == 0, "the fields lie below the flags, without a gap");
@@ -41,9 +49,7 @@ impl<L: Layout> Peaks<L> {
         // A room that reaches past its field (the limit is the ceiling, it was all used once and nothing is now) spoils the
         // field above it, and asks for a look itself.
         let reached = rooms.load().wrapping_add(self.guard.get());
-        if reached & L::TOPS != L::TOPS && !cfg!(loom) {
-            self.note(rooms);
-        }
+        reached & L::TOPS != L::TOPS && !cfg!(loom)
     }
 
     /// A limit was opened: what was no more than ever may be now.

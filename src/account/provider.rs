@@ -104,6 +104,13 @@ impl ProviderWord {
         tag_of(self.rooms.load())
     }
 
+    /// Whether something may be admitted for the epoch of `tag`.
+    #[inline]
+    pub fn admits(&self, tag: u32) -> bool {
+        let word = self.rooms.load();
+        tag_of(word) == tag && word & CLOSED == 0
+    }
+
     /// Makes `new` the current epoch in one step: afterwards nothing is reserved for `expected`. Rooms and mark stay.
     ///
     /// # Errors

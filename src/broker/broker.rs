@@ -81,6 +81,7 @@ impl Broker {
         let ground = self.ground();
         // Declared before the guard, so dropped after it, as `spec` is.
         let _swept;
+        let _exactly = ground.floor.exactly();
         let mut control = ground.control();
         _swept = control.sweep(ground);
         let sealed = control.seal(ground, &spec).map_err(|error| ground.refuse(error));
@@ -110,6 +111,7 @@ impl Broker {
         }
         let ground = self.ground();
         let _swept;
+        let _exactly = ground.floor.exactly();
         let mut control = ground.control();
         _swept = control.sweep(ground);
         let logical = control.logical(ground, &spec.name, Kind::Direct);
@@ -144,6 +146,7 @@ impl Broker {
     /// themselves. Control path.
     pub fn sweep(&self) {
         let ground = self.ground();
+        let _exactly = ground.floor.exactly();
         loop {
             let swept = ground.control().sweep(ground);
             // What a plan kept may be what kept a provider.
@@ -174,6 +177,7 @@ fn retire(ground: &Ground) {
     }
     ground.floor.node.close();
     let mut panics = Panics::none();
+    panics.run(|| ground.floor.end_credits());
     panics.run(|| ground.floor.line.look_again(&ground.floor));
     panics.run(|| ground.floor.stop_all(Cause::Retired, |_, _| true));
     panics.resume();

@@ -472,7 +472,7 @@ fn open_provider(ground: &Ground, number: u16, limits: RequestLimits) {
 pub(crate) fn stop_waiters(ground: &Ground, provider: u16, tag: u32) {
     let waits_for_it = |operation: &Operation<SessionLease>, state: State| {
         let of_it =
-            operation.request().is_some_and(|request| request.provider == provider && request.tag == tag);
+            operation.request().is_some_and(|request| request.provider() == provider && request.tag() == tag);
         let started = state.step() == Step::Started && operation.ends_with_epoch();
         of_it && (started || matches!(state.step(), Step::Staged | Step::Queued | Step::Granted))
     };

@@ -58,7 +58,7 @@ impl Accepted {
     #[inline]
     pub(crate) fn is_for(&self, request: Option<Request>) -> bool {
         match request {
-            Some(at) => self.pooled && at.provider == self.provider && at.tag == self.tag,
+            Some(at) => self.pooled && at.provider() == self.provider && at.tag() == self.tag,
             None => !self.pooled,
         }
     }

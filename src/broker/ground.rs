@@ -15,6 +15,7 @@ use crate::broker::limits::{BROKER_COSTS, BrokerLimits, IoLimits, PoolLimits};
 use crate::broker::session::SessionSlot;
 use crate::broker::slots::{StreamSlot, TransferSlot};
 use crate::mem::arena::{Anchor, Lease, Nest, Root};
+use crate::queue::credit::Credits;
 use crate::queue::floor::{Floor, TENANTS};
 use crate::queue::operation::Operation;
 use crate::sync::{Line, Table};
@@ -88,7 +89,7 @@ impl Ground {
         Root::new(
             SESSIONS,
             Ground {
-                floor: Floor::new(clock),
+                floor: Floor::new(clock, Credits::lent()),
                 bytes: Line::new(BytesWord::new(0, 0, 0)),
                 tenant_bytes: Table::new(TENANTS),
                 shares: Line::new(SharesWord::new(0, 0, 0)),

@@ -103,11 +103,13 @@ mod held;
 mod lease;
 mod root;
 mod nest;
+mod stock;
 
 pub use held::SteppedHeld;
-pub use lease::{Ending, Lease, Occupant, Pin, Taken};
+pub use lease::{Ending, Lease, Occupant, Pin, Rest, Taken};
 pub use nest::{Nest, Stepped};
 pub use root::{Anchor, Full, Root, RootPin};
+pub use stock::{Cell, Drained, KEEPS_MAX, KEPT_MAX, LABEL_BITS, Spare};
 pub use word::{BareWord, Bits, LEASES_MAX, USER_BITS, Word};
 
 /// The longest arena: an index fits 13 bits, and one value of them means the end of the list.

@@ -3,6 +3,7 @@
 //! Order of an admission: read pass wide to narrow, then reserve narrow to wide (`account::charge`), then the slot, and
 //! last its word, by an exchange. Order of an end: slot back, then provider, tenant, node, then the signal, and the
 //! session at the very last, because the session keeps the memory alive that all of this stands in.
+use super::credit::Credits;
 use super::keeper::Keeper;
 use super::line::Line;
 use super::operation::{Cause, Interrupted, Numbers, Operation, State, Step};
@@ -13,7 +14,7 @@ use crate::account::provider::ProviderWord;
 use crate::account::scope::{Blocked, Scope};
 use crate::account::tenant::TenantWord;
 use crate::foreign::Panics;
-use crate::mem::arena::{Ending, Lease, Nest, Occupant, Pin};
+use crate::mem::arena::{Ending, Lease, Nest, Occupant, Pin, Rest, Spare};
 use crate::sync::{Table, order};
 use crate::time::{Clock, Deadline};
 
@@ -51,6 +52,8 @@ pub struct Floor<K: Tenure> {
     pub line: Line,
     /// Who serves deadlines, where there are pools.
     pub keeper: Keeper,
+    /// What operations that ended leave for the next.
+    pub(super) credits: Credits,
     /// The slots.
     pub operations: Nest<Operation<K>>,
     /// One line per tenant number.
@@ -69,8 +72,9 @@ pub struct Floor<K: Tenure> {
 
 impl<K: Tenure> Floor<K> {
     /// A floor whose node word has room for `owners`, `queued` and `running` operations.
-    pub fn new(clock: Clock) -> Self {
+    pub fn new(clock: Clock, credits: Credits) -> Self {
         Floor {
+            credits,
             node: crate::sync::Line::new(NodeWord::new(0, 0, 0)),
             line: Line::new(),
             keeper: Keeper::new(),
@@ -87,11 +91,12 @@ impl<K: Tenure> Floor<K> {
     /// The three words of a request, or the node's alone.
     #[inline(always)]
     pub fn scopes(&self, request: Option<Request>) -> Scopes<'_> {
-        let at = request.unwrap_or_default();
+        // Direct I/O uses neither of the narrow ones; 0 will do.
+        let (tenant, provider) = request.map_or((0, 0), |request| (request.tenant(), request.provider()));
         Scopes {
             node: &self.node,
-            tenant: &self.tenants[usize::from(at.tenant)],
-            provider: &self.providers[usize::from(at.provider)],
+            tenant: &self.tenants[usize::from(tenant)],
+            provider: &self.providers[usize::from(provider)],
         }
     }
 
@@ -101,29 +106,22 @@ impl<K: Tenure> Floor<K> {
     #[inline(always)]
     pub fn admit(&self, pin: K, numbers: &Numbers, now: bool) -> Result<Lease<Operation<K>>, Refused> {
         let request = numbers.request;
-        let scopes = self.scopes(request);
-        let reserved = if now {
-            charge::reserve_now(&scopes, request)
-        } else {
-            charge::reserve_staged(&scopes, request)
-        };
-        if let Err(refused) = reserved {
-            // The caller has the session, and with it this floor, as long as this runs.
-            pin.leave();
-            self.signal(refused.marks, request);
-            return Err(refused);
-        }
         let user = if now { State::GRANTED } else { State::STAGED };
-        let taken = Nest::take_with(pin, |s| &K::floor(s).operations, user, |slot| slot.inscribe(numbers));
-        let lease = match taken {
-            Ok(taken) => taken.lease,
-            // An owner was reserved, and slots go back before owners do.
-            Err(_) => crate::broken::accounting("an owner was reserved but no operation slot is free"),
+        let lease = match self.credit(request, now) {
+            Some(spare) => {
+                let inscribe = |slot: &Operation<K>| slot.inscribe(numbers);
+                Nest::take_spare(pin, |s| &K::floor(s).operations, spare, user, inscribe).lease
+            }
+            None => {
+                let lease = self.take_anew(pin, numbers, now)?;
+                self.note_use();
+                lease
+            }
         };
         // The slot's word was published by an exchange. Whoever closed the node or swapped the tag before looking at
         // the slots has either seen this one or is seen here.
         let closed = self.node.is_closed();
-        let stale = request.is_some_and(|at| self.providers[usize::from(at.provider)].tag() != at.tag);
+        let stale = request.is_some_and(|at| !self.providers[usize::from(at.provider())].admits(at.tag()));
         if closed || stale {
             let done = super::operation::leave_front(&lease);
             self.settle(&lease, done);
@@ -136,12 +134,49 @@ impl<K: Tenure> Floor<K> {
         Ok(lease)
     }
 
+    /// What was left by one of the same tenant and provider: a slot, with all that the operation needs.
+    #[inline(always)]
+    fn credit(&self, request: Option<Request>, now: bool) -> Option<Spare> {
+        if !self.credits.are_lent() {
+            return None;
+        }
+        self.take_credit(request?, now)
+    }
+
+    /// Charges the words and takes a slot off the list.
+    #[inline(always)]
+    fn take_anew(&self, pin: K, numbers: &Numbers, now: bool) -> Result<Lease<Operation<K>>, Refused> {
+        let request = numbers.request;
+        let scopes = self.scopes(request);
+        let mut panics = Panics::none();
+        let reserved = self.try_exactly(request, &mut panics, || {
+            if now { charge::reserve_now(&scopes, request) } else { charge::reserve_staged(&scopes, request) }
+        });
+        if let Err(refused) = reserved {
+            // The caller has the session, and with it this floor, as long as this runs.
+            pin.leave();
+            panics.run(|| self.signal(refused.marks, request));
+            panics.resume();
+            return Err(refused);
+        }
+        let user = if now { State::GRANTED } else { State::STAGED };
+        let taken = Nest::take_with(pin, |s| &K::floor(s).operations, user, |slot| slot.inscribe(numbers));
+        match taken {
+            Ok(taken) => {
+                panics.resume();
+                Ok(taken.lease)
+            }
+            // An owner was reserved, and slots go back before owners do.
+            Err(_) => crate::broken::accounting("an owner was reserved but no operation slot is free"),
+        }
+    }
+
     /// Tells the turn that a marked word got room. Does nothing for marks that are not set.
     pub fn signal(&self, marks: Marks, request: Option<Request>) {
         if marks.none() {
             return;
         }
-        self.line.released(self, marks, request.unwrap_or_default());
+        self.line.released(self, marks, request);
     }
 
     /// Does what an interruption left to do: gives units back, posts to the line, wakes.
@@ -211,7 +246,7 @@ impl<K: Tenure> Floor<K> {
 /// The word that was found closed, or to be of another epoch, after the slot was published.
 fn refused_late(request: Option<Request>, closed: bool) -> Refused {
     let (blocked, scope) = match request {
-        Some(at) if !closed => (Blocked::Stale, Scope::Provider(at.provider)),
+        Some(at) if !closed => (Blocked::Stale, Scope::Provider(at.provider())),
         _ => (Blocked::Closed, Scope::Node),
     };
     Refused { blocked, scope, marks: Marks::NONE }
@@ -234,19 +269,14 @@ impl<K: Tenure> Occupant for Operation<K> {
         }
         // The slot goes back before its counts, so that whoever reserves an owner finds a slot. If the line still holds
         // it, the owner stays counted until the line lets go.
-        let (pin, freed) = ending.finish_telling();
+        let (pin, rest) = ending.finish_keeping();
         if state.is_watched() && late {
             pin.unwatch(index);
         }
         let floor = K::floor(pin.shared());
-        let scopes = floor.scopes(request);
-        let marks = if freed {
-            charge::release(&scopes, request, state.held())
-        } else {
-            charge::release_units(&scopes, request, state.held())
-        };
         // It may wake others; the session is left whatever they do.
         let mut panics = Panics::none();
+        let marks = floor.give_up(rest, request, state.held(), &mut panics);
         if !marks.none() {
             panics.run(|| floor.signal(marks, request));
         }
@@ -259,6 +289,29 @@ impl<K: Tenure> Occupant for Operation<K> {
 }
 
 impl<K: Tenure> Floor<K> {
+    /// Gives up what an operation held whose last lease is gone: to the next one, or to the words.
+    #[inline(always)]
+    fn give_up(&self, rest: Rest, request: Option<Request>, held: Held, panics: &mut Panics) -> Marks {
+        let scopes = self.scopes(request);
+        match rest {
+            Rest::Held => return charge::release_units(&scopes, request, held),
+            Rest::Free => {}
+            Rest::Spare(spare) => {
+                let left = match request {
+                    Some(request) if held == Held::Running => self.leave_credit(request, spare, panics),
+                    _ => Err(spare),
+                };
+                match left {
+                    Ok(()) => return Marks::NONE,
+                    Err(spare) => self.operations.put_back(spare),
+                }
+            }
+        }
+        let marks = charge::release(&scopes, request, held);
+        self.ended_without_credit(panics);
+        marks
+    }
+
     /// Slots that the line held after their last lease are free now: their owners' counts follow.
     pub fn buried(&self, count: u32) {
         for _ in 0..count {

@@ -84,12 +84,14 @@ impl Line {
     }
 
     /// Marked words got room.
-    pub fn released<K: Tenure>(&self, floor: &Floor<K>, marks: Marks, request: Request) {
-        if marks.tenant {
-            self.dirty_tenants.set(usize::from(request.tenant));
-        }
-        if marks.provider {
-            self.dirty_providers.set(usize::from(request.provider));
+    pub fn released<K: Tenure>(&self, floor: &Floor<K>, marks: Marks, request: Option<Request>) {
+        if let Some(request) = request {
+            if marks.tenant {
+                self.dirty_tenants.set(usize::from(request.tenant()));
+            }
+            if marks.provider {
+                self.dirty_providers.set(usize::from(request.provider()));
+            }
         }
         if let Some(guard) = self.turn.signal() {
             self.run(floor, guard);
@@ -199,7 +201,7 @@ fn take_inbox<K: Tenure>(floor: &Floor<K>, selection: &mut Selection, newest: u1
 
 fn group_of<K>(slot: &Operation<K>) -> Group {
     match slot.request() {
-        Some(request) => Group::Pair { tenant: request.tenant, provider: request.provider },
+        Some(request) => Group::Pair { tenant: request.tenant(), provider: request.provider() },
         None => Group::Direct,
     }
 }
@@ -256,7 +258,7 @@ fn grant<K: Tenure>(
             }
         }
         if give_to(floor, selection, candidate, woken, freed) {
-            floor.node.note_use();
+            floor.note_use_in_turn();
             done += 1;
         } else {
             give_back(floor, candidate, units);
@@ -291,7 +293,7 @@ fn take_narrow<K: Tenure>(floor: &Floor<K>, selection: &mut Selection, candidate
         selection.block_tenant(tenant);
         return Narrow::Blocked;
     }
-    let tag = floor.operations.peek(candidate.operation).request().map_or(0, |request| request.tag);
+    let tag = floor.operations.peek(candidate.operation).request().map_or(0, Request::tag);
     match floor.providers[usize::from(provider)].take_or_mark_running(tag) {
         TakenRunning::Yes => return Narrow::Taken,
         TakenRunning::Marked => selection.close_provider(provider),

@@ -16,6 +16,7 @@
 //!
 //! * [`operation`]: the phases, their transitions and their charges.
 //! * [`floor`]: the words and the arena an operation is charged to, and its end.
+//! * [`credit`]: what an operation that ended leaves for the next one, past all words that are shared.
 //! * [`select`]: who is next: tenants in rotation, providers in rotation inside a tenant, FIFO inside both.
 //! * [`line`]: the turn that grants: inbox, dirty bits, batches.
 //! * [`wait`]: the future that waits for a grant.
@@ -27,6 +28,7 @@
 //! * [`glance`]: a look at every operation from outside, to count them.
 //! * [`inventory`]: the places of jobs, and who joins whose.
 pub mod operation;
+pub mod credit;
 pub mod floor;
 pub mod select;
 pub mod line;

@@ -1,4 +1,5 @@
 //! What the models of this floor stand on: a session without a plan, in the ground's place.
+use super::credit::Credits;
 use super::floor::{Floor, Tenure};
 use super::operation::{Cause, Numbers, Operation, State, Step};
 use super::watched::Watched;
@@ -53,7 +54,16 @@ pub type OperationLease = Lease<Operation<Lease<Session>>>;
 
 /// A ground with so many running units, tenant and provider 0 (tag 1) with so many.
 pub fn lay(running: u32, tenant: u32, provider: u32) -> Anchor<Session, Ground> {
-    let anchor = Root::new(2, Ground { floor: Floor::new(Clock::system()) });
+    lay_with(Credits::none(), running, tenant, provider)
+}
+
+/// The same, with credits.
+pub fn lay_lending(running: u32, tenant: u32, provider: u32) -> Anchor<Session, Ground> {
+    lay_with(Credits::lent(), running, tenant, provider)
+}
+
+fn lay_with(credits: Credits, running: u32, tenant: u32, provider: u32) -> Anchor<Session, Ground> {
+    let anchor = Root::new(2, Ground { floor: Floor::new(Clock::system(), credits) });
     let floor = &anchor.shared().floor;
     floor.node.open_io(4, 4, running);
     floor.node.open_pools(4, running);
@@ -89,7 +99,7 @@ pub fn admit_until(
             (bits.user() & STOPPED == 0).then(|| bits.with_user(bits.user() + ONE_CALL))
         })
         .ok()?;
-    let request = tenant.map(|tenant| Request { tenant, provider: 0, tag: 1 });
+    let request = tenant.map(|tenant| Request::new(tenant, 0, 1));
     let numbers = Numbers { request, deadline, queue_until };
     session.shared().floor.admit(pin, &numbers, now).ok()
 }
@@ -116,6 +126,7 @@ pub fn stop_session(session: &Lease<Session>) {
 /// Everything is given back: called with no operation left.
 pub fn assert_zero(anchor: &Anchor<Session, Ground>) {
     let floor = &anchor.shared().floor;
+    let _exactly = floor.exactly();
     let node = floor.node.snapshot();
     assert_eq!(
         (node.owners, node.queued, node.running, node.pending, node.pool_running),

@@ -7,6 +7,7 @@ use super::floor::{Floor, Tenure};
 use super::operation::{Cause, Operation, State, Step};
 use super::watched::note_for_session;
 use crate::account::charge;
+use crate::foreign::Panics;
 use crate::mem::arena::Lease;
 use crate::mem::park::{Park, Seat};
 use crate::sync::order;
@@ -259,6 +260,8 @@ pub fn enter<K: Tenure>(floor: &Floor<K>, lease: &Lease<Operation<K>>) {
 }
 
 fn queue<K: Tenure>(floor: &Floor<K>, lease: &Lease<Operation<K>>) {
+    // Who waits must be given what lies about (C4 in `super::credit`).
+    floor.recall();
     if lease.word().update(|bits| State(bits).enqueued()).is_ok() {
         floor.line.post(floor, lease.index());
     }
@@ -268,14 +271,21 @@ fn queue<K: Tenure>(floor: &Floor<K>, lease: &Lease<Operation<K>>) {
 /// no waiter is overtaken.
 #[inline(always)]
 fn go_directly<K: Tenure>(floor: &Floor<K>, lease: &Lease<Operation<K>>) -> Direct {
-    if !floor.line.is_quiet() {
-        return Direct::NoRoom;
-    }
     let request = lease.request();
     let scopes = floor.scopes(request);
-    if let Err(refused) = charge::move_to_running(&scopes, request) {
-        floor.signal(refused.marks, request);
-        return Direct::NoRoom;
+    let mut more = false;
+    if !request.is_some_and(|request| floor.trades(request)) {
+        if !floor.line.is_quiet() {
+            return Direct::NoRoom;
+        }
+        let mut panics = Panics::none();
+        let moved = floor.try_exactly(request, &mut panics, || charge::move_to_running(&scopes, request));
+        if let Err(refused) = moved {
+            panics.run(|| floor.signal(refused.marks, request));
+            panics.resume();
+            return Direct::NoRoom;
+        }
+        more = true;
     }
     if lease.word().update(|bits| State(bits).granted_directly()).is_err() {
         // Stopped meanwhile. The pending unit is gone already, so it ends as one that returned its running unit.
@@ -284,6 +294,9 @@ fn go_directly<K: Tenure>(floor: &Floor<K>, lease: &Lease<Operation<K>>) -> Dire
         let marks = charge::return_running(&scopes, request);
         floor.signal(marks, request);
         return Direct::Stopped;
+    }
+    if more {
+        floor.note_use();
     }
     Direct::Granted
 }

@@ -219,7 +219,7 @@ pub(crate) fn admit_again(
     }
     let pooled = request.is_some();
     let all = Marks { tenant: pooled, provider: pooled, io: true, pool: true };
-    ground.floor.line.released(&ground.floor, all, request.unwrap_or_default());
+    ground.floor.line.released(&ground.floor, all, request);
     admit(session, request, until, wait).map_err(|error| ground.refuse(error))
 }
 

@@ -146,6 +146,7 @@ impl IoRuntime {
 /// Closes the node word, then reaches every operation.
 pub(crate) fn retire(ground: &crate::broker::ground::Ground) {
     ground.floor.node.close();
+    ground.floor.end_credits();
     ground.floor.stop_all(Cause::Retired, |_, _| true);
 }
 

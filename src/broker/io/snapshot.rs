@@ -28,7 +28,9 @@ pub struct IoSnapshot {
 
 impl IoSnapshot {
     pub(crate) fn of(ground: &Ground) -> Self {
+        let exactly = ground.floor.exactly();
         let node = ground.floor.node.snapshot();
+        drop(exactly);
         let bytes = ground.bytes.snapshot();
         let streams = ground.shares.snapshot().streams;
         let fixed = u64::from(node.owners) * fixed_cost(Dimension::IoOwners)

@@ -217,7 +217,9 @@ async fn serve(registry: &Arc<Registry>) {
             let worked = events.worked.swap(false, order::STEP);
             let more = purge(registry);
             // Whoever was admitted before that swap and did not see it is counted now, or is gone with the next look.
+            let exactly = floor.exactly();
             let alive = floor.node.snapshot().owners > 0;
+            drop(exactly);
             blocks.plan(now, more || worked || alive, more || worked);
             if blocks.at == NEVER {
                 // Nothing lives, so nothing has a deadline: an idle node plans no look.

@@ -251,6 +251,7 @@ impl Registry {
     /// See [`ProviderPools::tenants`](super::ProviderPools::tenants).
     pub(super) fn tenants(&self, into: &mut [TenantCounts]) -> Listing {
         let ground = self.ground();
+        let _exactly = ground.floor.exactly();
         let counts_bytes = ground.io.get().is_some_and(|io| io.tenant_bytes);
         list(
             into,
@@ -273,6 +274,7 @@ impl Registry {
     /// See [`ProviderPools::providers`](super::ProviderPools::providers).
     pub(super) fn providers(&self, into: &mut [ProviderCounts]) -> Listing {
         let ground = self.ground();
+        let _exactly = ground.floor.exactly();
         let listing = list(
             into,
             ground.control().pooled().map(|(number, name)| {
@@ -332,7 +334,7 @@ impl Registry {
             }
         }
         self.look_at_requests(|operation, state| {
-            let tag = operation.request().map_or(0, |request| request.tag);
+            let tag = operation.request().map_or(0, |request| request.tag());
             if let Some(counts) = entry_of(written, tag, |counts| counts.tag) {
                 counts.requests.add(state.held());
             }

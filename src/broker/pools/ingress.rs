@@ -130,7 +130,7 @@ impl IngressRequest {
         let call = PoolCall::new(ready.start_inbound()?);
         let lease = call.lease();
         let request = lease.request().ok_or(Error::denied(Denied::ForeignProvider))?;
-        PlanCore::of(lease.pin()).uses(request.provider, request.tag)?;
+        PlanCore::of(lease.pin()).uses(request.provider(), request.tag())?;
         Ok(IngressRequest { shared: Arc::new(Shared { call, operations: UsesWord::new(operations) }) })
     }
     /// Refuses to go on. Reads the coarse clock: at most one tick late, never early.

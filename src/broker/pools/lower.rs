@@ -268,6 +268,8 @@ impl Registry {
         // What nobody keeps any more is not to stand in the way.
         self.sweep();
         let age = self.idle_age_nanos();
+        // Credits are no use.
+        let _exactly = self.ground().floor.exactly();
         let (result, touched) = self.lower_all(limits);
         if let Some(clients) = touched {
             let mut panics = Panics::none();

@@ -81,7 +81,7 @@ impl ProviderPools {
         Ok(ProviderPools { owner: Arc::new(Owner { registry }) })
     }
 
-    fn registry(&self) -> &Registry {
+    pub(super) fn registry(&self) -> &Registry {
         &self.owner.registry
     }
     pub(super) fn registry_arc(&self) -> &Arc<Registry> {
@@ -254,7 +254,7 @@ impl ProviderPools {
         let plan = PlanCore::of(lease);
         let provider = epoch.logical.number();
         plan.uses(provider, epoch.tag)?;
-        let request = Request { tenant: plan.tenant(), provider, tag: epoch.tag };
+        let request = Request::new(plan.tenant(), provider, epoch.tag);
         let wait = (!now).then(|| QueueAge(registry.queue_age_nanos()));
         let front = match io::admit(lease, Some(request), until, wait) {
             Ok(front) => front,

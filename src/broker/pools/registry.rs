@@ -267,6 +267,8 @@ impl Registry {
     /// request. Says how many replaced epochs something still keeps.
     pub(super) fn sweep(&self) -> usize {
         let ground = self.ground();
+        // A number whose words are in use is not taken back; credits are no use.
+        let exactly = ground.floor.exactly();
         let mut panics = Panics::none();
         loop {
             // What a plan kept may be what kept a provider.
@@ -276,6 +278,7 @@ impl Registry {
             }
             panics.run(|| drop(swept));
         }
+        drop(exactly);
         let (clients, epochs, kept) = {
             let mut books = self.books();
             // The one reference is the books': with the mutex held, one stays one.
@@ -309,7 +312,9 @@ impl Registry {
     }
     pub(super) fn snapshot(&self) -> PoolSnapshot {
         let ground = self.ground();
+        let exactly = ground.floor.exactly();
         let node = ground.floor.node.snapshot();
+        drop(exactly);
         // Jobs last: after the retirement it takes a connection or a call to begin one, so what is seen to be gone here
         // begins none that is not seen below.
         let shares = ground.shares.snapshot();

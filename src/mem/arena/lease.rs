@@ -6,6 +6,7 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 
 use super::slot::{Shelf, Slot};
+use super::stock::Spare;
 use super::word::{BareWord, Bits, CELL_BITS, ENDED, LEASE, LEASES_MAX, Word};
 use crate::foreign::Wakers;
 use crate::mem::park;
@@ -333,6 +334,25 @@ impl<T: Occupant> Ending<'_, T> {
         ending.conclude()
     }
 
+    /// The same, but a slot that would be free now goes to the caller instead of to the free list.
+    #[inline]
+    pub fn finish_keeping(self) -> (T::Pin, Rest) {
+        let mut ending = ManuallyDrop::new(self);
+        if ending.last.0 & CELL_BITS != 0 {
+            let (pin, freed) = ending.conclude_and_wake();
+            return (pin, if freed { Rest::Free } else { Rest::Held });
+        }
+        let (pin, shelf, ours) = ending.part();
+        if !ours {
+            return (pin, Rest::Held);
+        }
+        let index = ending.index();
+        // SAFETY: M7 (`pin` keeps the arena, and is handed to the caller).
+        let shelf = unsafe { shelf.as_ref() };
+        shelf.end(index, ending.last.is_held());
+        (pin, Rest::Spare(Spare::new(index, shelf.id)))
+    }
+
     /// The steps of `finish` where a seat was forgotten: whoever is parked in it is woken. To be called once.
     #[cold]
     fn conclude_and_wake(&mut self) -> (T::Pin, bool) {
@@ -346,8 +366,19 @@ impl<T: Occupant> Ending<'_, T> {
     /// The steps of `finish`, with no waker left. To be called once.
     #[inline]
     fn conclude(&mut self) -> (T::Pin, bool) {
+        let index = self.index();
+        let (pin, shelf, ours) = self.part();
+        if ours {
+            // SAFETY: M7 (`pin` keeps the arena, and is handed to the caller).
+            unsafe { shelf.as_ref() }.give(index, self.last.is_held());
+        }
+        (pin, ours)
+    }
+
+    /// Moves the pin out, and tells the shelf and whether the slot is the caller's (M3). To be called once.
+    #[inline]
+    fn part(&mut self) -> (T::Pin, NonNull<Shelf<T>>, bool) {
         let slot = self.slot();
-        let index = slot.index.load(order::COUNT);
         // SAFETY: M6 (moved out here, once; the cell counts as empty afterwards).
         let pin: MaybeUninit<T::Pin> = slot.pin.with(|cell| unsafe { cell.read() });
         // SAFETY: M6 (it lay in the cell until now).
@@ -360,12 +391,20 @@ impl<T: Occupant> Ending<'_, T> {
         } else {
             true
         };
-        if ours {
-            // SAFETY: M7 (`pin` keeps the arena, and is handed to the caller).
-            unsafe { shelf.as_ref() }.give(index, self.last.is_held());
-        }
-        (pin, ours)
+        (pin, shelf, ours)
     }
+}
+
+/// What became of a slot whose last lease is gone.
+#[must_use = "a slot that is kept nowhere is lost"]
+#[derive(Debug)]
+pub enum Rest {
+    /// It is the caller's.
+    Spare(Spare),
+    /// It is on the free list.
+    Free,
+    /// Whoever holds it frees it.
+    Held,
 }
 
 impl<T: Occupant> Deref for Ending<'_, T> {

@@ -17,7 +17,7 @@ pub struct Nest<T: Occupant> {
 
 /// How to find the nest from what a pin reaches. That it works for every lifetime shows that the nest lives in the shared
 /// state, so whatever keeps that keeps the nest.
-type Project<T> = for<'a> fn(&'a <<T as Occupant>::Pin as Pin>::Shared) -> &'a Nest<T>;
+pub(super) type Project<T> = for<'a> fn(&'a <<T as Occupant>::Pin as Pin>::Shared) -> &'a Nest<T>;
 
 /// What a [`step`](Nest::step) did.
 #[must_use = "dropping it drops the lease and wakes the wakers at once"]

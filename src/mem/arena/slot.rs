@@ -144,7 +144,7 @@ impl<T: Occupant> Shelf<T> {
 
     /// Puts a slot back on the list. The caller owns it (M3) and may not touch it afterwards.
     #[inline]
-    fn push(&self, index: u16) {
+    pub(super) fn push(&self, index: u16) {
         let slot = self.known(index);
         let mut backoff = Backoff::new();
         let mut head = self.head.load(order::OBSERVE);
@@ -163,6 +163,13 @@ impl<T: Occupant> Shelf<T> {
     /// Ends the incarnation of a slot that the caller owns (M3) and puts it back. `ended`: ENDED is set.
     #[inline]
     pub(super) fn give(&self, index: u16, ended: bool) {
+        self.end(index, ended);
+        self.push(index);
+    }
+
+    /// Ends the incarnation of a slot that the caller owns and goes on owning (M3). `ended`: ENDED is set.
+    #[inline]
+    pub(super) fn end(&self, index: u16, ended: bool) {
         let slot = self.known(index);
         if ended {
             slot.word.fetch_and(!ENDED, order::STEP);
@@ -170,19 +177,12 @@ impl<T: Occupant> Shelf<T> {
         let incarnation = slot.incarnation.load(order::COUNT);
         let next = if planted!("same_incarnation") { incarnation } else { incarnation + 1 };
         slot.incarnation.store(next, order::COUNT);
-        self.push(index);
     }
 
     /// Takes a free slot for the caller alone. `count`: see [`Self::pop`].
     #[inline(always)]
     pub(super) fn reserve(&self, count: impl Fn(u64) -> Option<u64>) -> Option<Fresh<T>> {
-        let index = self.pop(count)?;
-        let slot = self.known(index);
-        // The list would be broken, and with it M3: look before anything is written.
-        if slot.word.load(order::OBSERVE) & !USER != 0 {
-            crate::broken::accounting("a slot on the free list is in use");
-        }
-        Some(Fresh { shelf: NonNull::from(self), slot: NonNull::from(slot), index })
+        Some(Fresh::of(self, self.pop(count)?))
     }
 
     /// Makes a lease of a slot that has one; with `incarnation`, only if that is the occupant.
@@ -238,6 +238,17 @@ pub(super) struct Fresh<T: Occupant> {
 }
 
 impl<T: Occupant> Fresh<T> {
+    /// The free slot at `index`, which the caller owns (M3).
+    #[inline(always)]
+    pub(super) fn of(shelf: &Shelf<T>, index: u16) -> Self {
+        let slot = shelf.known(index);
+        // The list would be broken, and with it M3: look before anything is written.
+        if slot.word.load(order::OBSERVE) & !USER != 0 {
+            crate::broken::accounting("a slot on the free list is in use");
+        }
+        Fresh { shelf: NonNull::from(shelf), slot: NonNull::from(slot), index }
+    }
+
     /// Writes the slot, lets `init` prepare the value, and publishes it with its first lease.
     ///
     /// If `init` panics, the slot goes back and then the pin is dropped.

@@ -7,6 +7,7 @@ mod acquire;
 mod cases;
 mod cleanup;
 mod connections;
+mod credits;
 mod counts;
 mod deadlines;
 mod epochs;

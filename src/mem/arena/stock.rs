@@ -1,0 +1,244 @@
+//! Slots kept off the free list, in cells that belong to nobody in particular, with a label that says what was paid for
+//! them.
+//!
+//! A cell is one word, so a slot and what goes with it change hands in one step:
+//!
+//! ```text
+//!  63 62  61      50 49      38 37      26 25  24 23        0
+//! ┌──────┬──────────┬──────────┬──────────┬──────┬───────────┐
+//! │unused│ slot 2   │ slot 1   │ slot 0   │ kept │ label 24  │   the slots 0 to kept - 1 count, the others are zero
+//! └──────┴──────────┴──────────┴──────────┴──────┴───────────┘
+//! ```
+//!
+//! Invariants, beside those of [`super`]:
+//!
+//! * **K1.** A slot stands in at most one cell, and then neither on the free list nor with anybody: it went in by a step of
+//!   the one who owned it (M3), and the step that takes it out makes the taker its owner.
+//! * **K2.** A cell changes by read-modify-write only. Whoever swept a cell and finds it empty has been before whoever puts
+//!   something in, who then sees what the sweeper did before it swept.
+
+use super::lease::{Occupant, Pin, Taken};
+use super::nest::{Nest, Project};
+use super::slot::Fresh;
+use crate::sync::atomic::AtomicU64;
+use crate::sync::{Backoff, order};
+
+/// The bits of a label.
+pub const LABEL_BITS: u32 = 24;
+/// How many slots a cell keeps at most.
+pub const KEPT_MAX: u32 = 3;
+
+const LABEL: u64 = (1 << LABEL_BITS) - 1;
+const KEPT_SHIFT: u32 = LABEL_BITS;
+const SLOTS_SHIFT: u32 = KEPT_SHIFT + 2;
+const SLOT_BITS: u32 = 12;
+const SLOT: u64 = (1 << SLOT_BITS) - 1;
+
+/// The longest arena whose slots can be kept.
+pub const KEEPS_MAX: usize = 1 << SLOT_BITS;
+
+/// A value of a cell.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Word(u64);
+
+impl Word {
+    const fn label(self) -> u32 {
+        (self.0 & LABEL) as u32
+    }
+    const fn kept(self) -> u32 {
+        (self.0 >> KEPT_SHIFT) as u32 & 0b11
+    }
+    const fn labelled(self, label: u32) -> Word {
+        Word((self.0 & !LABEL) | (label as u64 & LABEL))
+    }
+    /// One slot more, if there is a place for it.
+    const fn with(self, index: u16) -> Option<Word> {
+        let kept = self.kept();
+        if kept == KEPT_MAX {
+            return None;
+        }
+        let place = SLOTS_SHIFT + kept * SLOT_BITS;
+        Some(Word((self.0 + (1 << KEPT_SHIFT)) | (index as u64) << place))
+    }
+    /// The last one less, and which it was.
+    const fn without(self) -> Option<(Word, u16)> {
+        let Some(last) = self.kept().checked_sub(1) else { return None };
+        let place = SLOTS_SHIFT + last * SLOT_BITS;
+        let index = (self.0 >> place) & SLOT;
+        Some((Word((self.0 - (1 << KEPT_SHIFT)) & !(SLOT << place)), index as u16))
+    }
+}
+
+/// A cell of slots. Zero is an empty one, with label 0.
+#[cfg_attr(not(loom), derive(bytemuck::Zeroable))]
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub struct Cell(AtomicU64);
+
+/// A slot off the free list that belongs to whoever has this (M3). Forgotten, it is lost to its arena.
+#[must_use = "a slot that is kept nowhere is lost"]
+#[derive(Debug)]
+pub struct Spare {
+    index: u16,
+    shelf: u64,
+}
+
+impl Spare {
+    /// Of the slot at `index`, which the caller owns.
+    #[inline]
+    pub(super) const fn new(index: u16, shelf: u64) -> Spare {
+        Spare { index, shelf }
+    }
+}
+
+/// What a cell held.
+#[derive(Debug)]
+pub struct Drained {
+    /// The label.
+    pub label: u32,
+    /// The slots.
+    pub spares: [Option<Spare>; KEPT_MAX as usize],
+}
+
+impl Cell {
+    /// The label at this instant, and how many slots there are.
+    #[inline]
+    #[must_use]
+    pub fn look(&self) -> (u32, u32) {
+        let word = Word(self.0.load(order::OBSERVE));
+        (word.label(), word.kept())
+    }
+
+    /// Changes the label, unless `next`, which is shown it, says no.
+    #[inline]
+    pub fn relabel(&self, mut next: impl FnMut(u32) -> Option<u32>) -> bool {
+        self.step(|word| Some((word.labelled(next(word.label())?), ()))).is_some()
+    }
+
+    #[inline(always)]
+    fn step<R>(&self, mut next: impl FnMut(Word) -> Option<(Word, R)>) -> Option<R> {
+        let mut backoff = Backoff::new();
+        let mut word = self.0.load(order::OBSERVE);
+        loop {
+            let (Word(replacement), result) = next(Word(word))?;
+            match self.0.compare_exchange(word, replacement, order::STEP, order::LOST) {
+                Ok(_) => return Some(result),
+                Err(found) => word = found,
+            }
+            backoff.lost();
+        }
+    }
+}
+
+impl<T: Occupant> Nest<T> {
+    /// Takes a slot out of a cell of this nest, with the label that `next` makes of the one it is shown; `None` if there is
+    /// no slot or `next` says no.
+    #[inline(always)]
+    pub fn fetch(&self, cell: &Cell, mut next: impl FnMut(u32) -> Option<u32>) -> Option<Spare> {
+        let index = cell.step(|word| {
+            let label = next(word.label())?;
+            let (less, index) = word.without()?;
+            Some((less.labelled(label), index))
+        })?;
+        Some(Spare::new(index, self.shelf().id))
+    }
+
+    /// Puts a slot into a cell, with the label that `next` makes of the one it is shown, and of how many slots are there.
+    ///
+    /// # Errors
+    ///
+    /// The slot, if the cell is full or `next` says no.
+    ///
+    /// # Panics
+    ///
+    /// By way of broken accounting, if the slot is another nest's.
+    #[inline(always)]
+    pub fn store(
+        &self,
+        cell: &Cell,
+        spare: Spare,
+        mut next: impl FnMut(u32, u32) -> Option<u32>,
+    ) -> Result<(), Spare> {
+        self.known_spare(&spare);
+        let stored = cell.step(|word| {
+            let label = next(word.label(), word.kept())?;
+            Some((word.with(spare.index)?.labelled(label), ()))
+        });
+        stored.ok_or(spare)
+    }
+
+    /// Takes all that a cell has. It is a step even if there is nothing (K2).
+    pub fn drain(&self, cell: &Cell) -> Drained {
+        let mut word = Word(cell.0.swap(0, order::STEP));
+        let label = word.label();
+        let mut spares = [const { None }; KEPT_MAX as usize];
+        for spare in &mut spares {
+            if let Some((less, index)) = word.without() {
+                *spare = Some(Spare::new(index, self.shelf().id));
+                word = less;
+            }
+        }
+        Drained { label, spares }
+    }
+
+    /// Puts a slot back on the free list.
+    ///
+    /// # Panics
+    ///
+    /// By way of broken accounting, if the slot is another nest's.
+    pub fn put_back(&self, spare: Spare) {
+        self.known_spare(&spare);
+        self.shelf().push(spare.index);
+    }
+
+    /// [`take_with`](Nest::take_with), with a slot that the caller has already.
+    ///
+    /// # Panics
+    ///
+    /// By way of broken accounting, if the slot is another nest's.
+    #[inline(always)]
+    pub fn take_spare(
+        pin: T::Pin,
+        project: Project<T>,
+        spare: Spare,
+        bits: u64,
+        init: impl FnOnce(&T),
+    ) -> Taken<T> {
+        let nest = project(pin.shared());
+        nest.known_spare(&spare);
+        let fresh = Fresh::of(nest.shelf(), spare.index);
+        // SAFETY: M10 (the nest was reached from `&C` for any lifetime of that borrow, so it lives as long as the root
+        // does, which `pin` keeps, M7).
+        unsafe { fresh.occupy(pin, bits, init) }
+    }
+
+    #[inline(always)]
+    fn known_spare(&self, spare: &Spare) {
+        if spare.shelf != self.shelf().id {
+            crate::broken::accounting("a slot was given to an arena that it is not of");
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_is_a_stack_of_three_beside_its_label() {
+        let mut word = Word(0).labelled(0x00AB_CDEF);
+        for index in [0, 4_095, 7] {
+            word = word.with(index).unwrap();
+        }
+        assert_eq!((word.kept(), word.label()), (KEPT_MAX, 0x00AB_CDEF));
+        assert!(word.with(9).is_none(), "a fourth");
+        word = word.labelled(1);
+        for (kept, index) in [(2, 7), (1, 4_095), (0, 0)] {
+            let (less, last) = word.without().unwrap();
+            assert_eq!((less.kept(), less.label(), last), (kept, 1, index));
+            word = less;
+        }
+        assert_eq!(word, Word(1), "no trace is left of who went");
+        assert!(word.without().is_none());
+    }
+}

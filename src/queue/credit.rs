@@ -1,0 +1,477 @@
+//! Credits: what an operation that ended leaves for the next one of the same tenant and provider nearby.
+//!
+//! Three words that all threads share are charged when an operation comes, moved when it is granted and given back when it
+//! goes, and its slot comes from a list that all share. An operation that ends while nobody is in want puts all of it,
+//! slot and charges together, into a cell of its thread's lane, from where the next one takes it in one step:
+//!
+//! ```text
+//!               the three words, slot list              a cell of the lane (one word, see `mem::arena::stock`)
+//!  admit_now  ─ reserve x 3, pop ───────────▶ runs ◀─── take: slot, request, running
+//!  admit      ─ reserve x 3, pop ───────────▶ staged ◀─ take: slot, request, pending
+//!  wait       ─ exchange x 3 ───────────────▶ runs ◀─── trade: gives pending, takes running
+//!  end        ◀─ push, give x 3 ────────────── runs ──▶ leave: slot, request, running
+//! ```
+//!
+//! What lies in a cell is charged in the three words as if it were in use, so limits are as hard as without. What would be
+//! wrong is to refuse, queue or count because of it. Who is about to do so recalls the credits first, and as long as they
+//! are recalled everybody works on the three words alone. One word says which:
+//!
+//! ```text
+//!  63        26 25        14 13         2    1       0        LENT ──recall──▶ OFF ──all cells were swept──▶ OFF|COVERED
+//! ┌────────────┬────────────┬────────────┬───────┬─────┐       ▲                                               │
+//! │ round      │ sweepers 12│ keepers 12 │COVERED│ OFF │       └───── enough has ended, nobody is staged, no sweeper,
+//! └────────────┴────────────┴────────────┴───────┴─────┘              no keeper: the next round ◀────────────────┘
+//! ```
+//!
+//! * C1. All that lies in cells is charged: a slot's owner and its request at node, tenant and provider, each `running` at
+//!   all three, each `pending` at the node. Charges and slot change hands together.
+//! * C2. OFF is set before the cells are swept. Whoever put something into a cell looks at the word afterwards and sweeps
+//!   the cell if credits are recalled. So in a round that is COVERED nothing lies in a cell but what is on its way out,
+//!   and the release that it belongs to has not returned.
+//! * C3. Whoever sweeps is counted before its first step on a cell and until all that it found is with the words, and no
+//!   round ends while one is counted. COVERED is set by one who has swept every cell in this round.
+//! * C4. Nobody queues while credits are lent: who queues is staged first and recalls then, and who lends again looks,
+//!   after the step that lends, whether anybody is staged, by a step on the node's word. If so, it recalls.
+//! * C5. A refusal for want of room is told only if the word that was full was read within one covered round. What another
+//!   one is just sweeping counts as used, as the units of any attempt in flight do; who counts waits for it.
+use super::floor::{Floor, Tenure};
+use crate::account::charge::{self, Held, Marks, Refused, Request};
+use crate::account::node::NodeUnits;
+use crate::account::scope::Blocked;
+use crate::foreign::Panics;
+use crate::mem::arena::{Cell, KEPT_MAX, Spare};
+use crate::sync::atomic::AtomicU64;
+use crate::sync::{Counter, Line, Table, order, thread_number};
+
+const OFF: u64 = 1;
+const COVERED: u64 = 2;
+const ONE_KEEPER: u64 = 1 << 2;
+const KEEPERS: u64 = 0xFFF << 2;
+const ONE_SWEEPER: u64 = 1 << 14;
+const SWEEPERS: u64 = 0xFFF << 14;
+const ONE_ROUND: u64 = 1 << 26;
+
+/// How many threads have a lane of their own; more share them.
+const LANES: usize = if cfg!(loom) { 1 } else { 16 };
+/// Cells of a lane: for as many pairs of tenant and provider.
+const CELLS: usize = if cfg!(loom) { 2 } else { 8 };
+/// How many operations end on a lane, in the first round that is swept, before credits are lent again. It grows with the
+/// rounds, so that recalls cost less than one step in eight operations, whatever comes.
+const PATIENCE: u64 = if cfg!(loom) { 1 } else { 64 };
+/// Charges know no epochs: what one leaves serves another.
+const ANY_TAG: u32 = u32::MAX;
+const PATIENCE_MOST: u64 = PATIENCE * 64;
+
+/// A value of the word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Mode(u64);
+
+impl Mode {
+    const fn lends(self) -> bool {
+        self.0 & OFF == 0
+    }
+    const fn is_covered(self) -> bool {
+        self.0 & COVERED != 0
+    }
+    /// Nothing lies in cells, and nothing that did is in anybody's hands.
+    const fn is_swept(self) -> bool {
+        self.is_covered() && self.0 & SWEEPERS == 0
+    }
+    const fn round(self) -> u64 {
+        self.0 / ONE_ROUND
+    }
+    const fn kept(self) -> Mode {
+        Mode((self.0 | OFF) + ONE_KEEPER)
+    }
+    /// With one who sweeps all, unless that is done.
+    const fn swept_by_one(self) -> Option<Mode> {
+        if self.is_covered() { None } else { Some(Mode((self.0 | OFF) + ONE_SWEEPER)) }
+    }
+    /// With one who sweeps a cell, unless what lies there may lie there.
+    const fn looked_at_by_one(self) -> Option<Mode> {
+        if self.lends() { None } else { Some(Mode(self.0 + ONE_SWEEPER)) }
+    }
+    /// Without one who swept. `all`: every cell.
+    const fn left_by_one(self, all: bool) -> Mode {
+        Mode((self.0 - ONE_SWEEPER) | if all { COVERED } else { 0 })
+    }
+    /// The next round, if nobody keeps this one. Rounds are told apart, not counted: the number may come round.
+    const fn lent_again(self) -> Option<Mode> {
+        let at_rest = self.is_swept() && self.0 & KEEPERS == 0;
+        if at_rest { Some(Mode((self.0 & !(OFF | COVERED)).wrapping_add(ONE_ROUND))) } else { None }
+    }
+}
+
+/// What lies in a cell beside its slots, in the 24 bits of its label. Each slot comes with its request.
+///
+/// ```text
+///  23      22 21      20 19        12 11         0
+/// ┌──────────┬──────────┬────────────┬────────────┐
+/// │ pending 2│ running 2│ provider 8 │ tenant 12  │
+/// └──────────┴──────────┴────────────┴────────────┘
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Label(u32);
+
+impl Label {
+    const PAIR: u32 = (1 << 20) - 1;
+    const RUNNING: u32 = 1 << 20;
+    const PENDING: u32 = 1 << 22;
+
+    const fn of(request: Request) -> Label {
+        Label((request.provider() as u32) << 12 | request.tenant() as u32)
+    }
+    const fn running(self) -> u32 {
+        self.0 >> 20 & 0b11
+    }
+    const fn pending(self) -> u32 {
+        self.0 >> 22
+    }
+    const fn is_of(self, pair: Label) -> bool {
+        (self.0 ^ pair.0) & Self::PAIR == 0
+    }
+    const fn request(self) -> Request {
+        Request::new((self.0 & 0xFFF) as u16, (self.0 >> 12 & 0xFF) as u16, ANY_TAG)
+    }
+    /// Less what an operation needs that is granted, or staged, at once.
+    const fn taken(self, pair: Label, now: bool) -> Option<Label> {
+        let (has, unit) = if now { (self.running(), Self::RUNNING) } else { (self.pending(), Self::PENDING) };
+        if self.is_of(pair) && has > 0 { Some(Label(self.0 - unit)) } else { None }
+    }
+    /// A running unit for a pending one.
+    const fn traded(self, pair: Label) -> Option<Label> {
+        let can = self.is_of(pair) && self.running() > 0 && self.pending() < 3;
+        if can { Some(Label(self.0 - Self::RUNNING + Self::PENDING)) } else { None }
+    }
+    /// With the running unit of an operation that ended. A cell in which nothing lies is anybody's.
+    const fn left(self, pair: Label, kept: u32) -> Option<Label> {
+        if self.is_of(pair) {
+            return if self.running() < 3 { Some(Label(self.0 + Self::RUNNING)) } else { None };
+        }
+        let is_empty = kept == 0 && self.0 & !Self::PAIR == 0;
+        if is_empty { Some(Label(pair.0 | Self::RUNNING)) } else { None }
+    }
+}
+
+/// The cells that threads leave credits in, on lines of their own.
+#[cfg_attr(not(loom), derive(bytemuck::Zeroable))]
+#[derive(Debug, Default)]
+#[repr(C)]
+struct Lane {
+    cells: [Cell; CELLS],
+    /// Operations that ended on this lane in rounds that were swept. Several threads may lose counts of each other: it only
+    /// says when it is worth a look.
+    ended: Counter,
+    gap: [u64; 7],
+}
+
+/// The credits of a node.
+#[derive(Debug)]
+pub struct Credits {
+    mode: Line<AtomicU64>,
+    lanes: Table<Lane>,
+}
+
+impl Credits {
+    /// Credits that are never lent. All works the same without them.
+    pub fn none() -> Credits {
+        Credits { mode: Line::new(AtomicU64::new(OFF | COVERED | ONE_KEEPER)), lanes: Table::new(LANES) }
+    }
+
+    /// No credits yet, but cells for them.
+    pub fn lent() -> Credits {
+        Credits { mode: Line::new(AtomicU64::new(0)), lanes: Table::new(LANES) }
+    }
+
+    #[inline]
+    fn mode(&self) -> Mode {
+        Mode(self.mode.load(order::OBSERVE))
+    }
+
+    /// Whether credits are lent just now.
+    #[inline]
+    pub fn are_lent(&self) -> bool {
+        self.mode().lends()
+    }
+
+    /// How many slots lie in cells, and how often credits were lent again. For tests.
+    #[cfg(test)]
+    pub(crate) fn lie_about(&self) -> (u32, u64) {
+        let cells = self.lanes.iter().flat_map(|lane| &lane.cells);
+        (cells.map(|cell| cell.look().1).sum(), self.mode().round())
+    }
+
+    fn step(&self, mut next: impl FnMut(Mode) -> Option<Mode>) -> Result<Mode, Mode> {
+        let mut mode = self.mode();
+        loop {
+            let Some(Mode(replacement)) = next(mode) else { return Err(mode) };
+            match self.mode.compare_exchange(mode.0, replacement, order::STEP, order::LOST) {
+                Ok(_) => return Ok(Mode(replacement)),
+                Err(found) => mode = Mode(found),
+            }
+        }
+    }
+
+    /// The two cells in which credits of a pair may lie, in the lane of the calling thread. Two pairs that share one still
+    /// have another each.
+    #[inline]
+    fn cells(&self, request: Request) -> [&Cell; 2] {
+        let lane = if LANES == 1 { 0 } else { thread_number() % LANES };
+        let first = usize::from(request.tenant() ^ request.provider()) % CELLS;
+        let cells = &self.lanes[lane].cells;
+        [&cells[first], &cells[(first + CELLS / 2) % CELLS]]
+    }
+}
+
+/// Keeps credits recalled until it is dropped.
+#[must_use = "credits are lent again when it is dropped"]
+#[derive(Debug)]
+pub struct Exactly<'a>(&'a Credits);
+
+impl Drop for Exactly<'_> {
+    fn drop(&mut self) {
+        self.0.mode.fetch_sub(ONE_KEEPER, order::STEP);
+    }
+}
+
+impl<K: Tenure> Floor<K> {
+    /// Takes a slot and what it needs from the lane, if credits are lent and there are some of this pair.
+    #[inline(always)]
+    pub(super) fn take_credit(&self, request: Request, now: bool) -> Option<Spare> {
+        let pair = Label::of(request);
+        self.credits.cells(request).into_iter().find_map(|cell| {
+            let (label, kept) = cell.look();
+            if kept == 0 || Label(label).taken(pair, now).is_none() {
+                return None;
+            }
+            self.operations.fetch(cell, |label| Some(Label(label).taken(pair, now)?.0))
+        })
+    }
+
+    /// Whether a running unit was to be had for a pending one, without the words.
+    #[inline(always)]
+    pub(super) fn trades(&self, request: Request) -> bool {
+        self.credits.are_lent() && self.trade_credit(request)
+    }
+
+    /// Gives the lane a pending unit for a running one, if credits are lent and there is one of this pair.
+    #[inline(always)]
+    fn trade_credit(&self, request: Request) -> bool {
+        let pair = Label::of(request);
+        self.credits.cells(request).into_iter().any(|cell| {
+            Label(cell.look().0).traded(pair).is_some()
+                && cell.relabel(|label| Some(Label(label).traded(pair)?.0))
+        })
+    }
+
+    /// Leaves the slot and the charges of an operation that ran for the next one.
+    ///
+    /// # Errors
+    ///
+    /// The slot: credits are recalled, or there is no place. The charges are still the caller's.
+    #[inline(always)]
+    pub(super) fn leave_credit(
+        &self,
+        request: Request,
+        mut spare: Spare,
+        panics: &mut Panics,
+    ) -> Result<(), Spare> {
+        if !self.credits.are_lent() {
+            return Err(spare);
+        }
+        let pair = Label::of(request);
+        for cell in self.credits.cells(request) {
+            match self.operations.store(cell, spare, |label, kept| Some(Label(label).left(pair, kept)?.0)) {
+                Ok(()) => {
+                    // C2.
+                    if !self.credits.are_lent() && !planted!("credit_after_the_sweep") {
+                        panics.run(|| self.look_back(cell));
+                    }
+                    return Ok(());
+                }
+                Err(back) => spare = back,
+            }
+        }
+        Err(spare)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_back(&self, cell: &Cell) {
+        if self.credits.step(Mode::looked_at_by_one).is_ok() {
+            self.sweep([cell].into_iter(), false);
+        }
+    }
+
+    /// C5: tries, and believes that there is no room only within a swept round.
+    #[inline(always)]
+    pub(super) fn try_exactly<R>(
+        &self,
+        request: Option<Request>,
+        panics: &mut Panics,
+        mut attempt: impl FnMut() -> Result<R, Refused>,
+    ) -> Result<R, Refused> {
+        loop {
+            let before = self.credits.mode();
+            match attempt() {
+                Err(refused) if !self.is_believed(before, refused.blocked) => {
+                    panics.run(|| self.signal(refused.marks, request));
+                    panics.run(|| self.recall());
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn is_believed(&self, before: Mode, why: Blocked) -> bool {
+        let in_one_round = before.is_covered() && self.credits.mode().round() == before.round();
+        in_one_round || matches!(why, Blocked::Closed | Blocked::Stale)
+    }
+
+    /// Recalls the credits, unless they are.
+    #[inline]
+    pub(super) fn recall(&self) {
+        if !self.credits.mode().is_covered() {
+            self.sweep_all();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn sweep_all(&self) {
+        if self.credits.step(Mode::swept_by_one).is_ok() {
+            self.sweep(self.credits.lanes.iter().flat_map(|lane| &lane.cells), true);
+        }
+    }
+
+    /// C3: the caller is counted. Whoever waited for what was found is looked at when nothing is in hand any more: to wake
+    /// is foreign code.
+    fn sweep<'a>(&self, cells: impl Iterator<Item = &'a Cell>, all: bool) {
+        let mut marked = false;
+        for cell in cells {
+            marked |= self.sweep_cell(cell);
+        }
+        let left = self.credits.step(|mode| Some(mode.left_by_one(all)));
+        debug_assert!(left.is_ok(), "it is always possible to leave");
+        if marked {
+            self.line.look_again(self);
+        }
+        if self.node.is_closed() {
+            self.ended.notify_waiters();
+        }
+    }
+
+    /// Gives what lies in a cell to the words. `true`: somebody waits for it.
+    fn sweep_cell(&self, cell: &Cell) -> bool {
+        let drained = self.operations.drain(cell);
+        let label = Label(drained.label);
+        let slots = drained.spares.into_iter().flatten().map(|spare| self.operations.put_back(spare)).count();
+        let most = (slots as u32).max(label.running()).max(label.pending());
+        if most == 0 {
+            return false;
+        }
+        let request = Some(label.request());
+        let scopes = self.scopes(request);
+        let mut marks = Marks::NONE;
+        // One by one: at most three of each, and a sweep is rare.
+        for one in 0..most {
+            if one < label.running() {
+                marks.add(charge::return_running(&scopes, request));
+            }
+            if one < label.pending() {
+                let _places_have_no_marks = scopes.node.give(NodeUnits::WAIT_POOL);
+            }
+            if one < slots as u32 {
+                marks.add(charge::release(&scopes, request, Held::Returned));
+            }
+        }
+        !marks.none()
+    }
+
+    /// An operation gave its charges to the words themselves. After enough of them, with nobody in line, credits are lent
+    /// again.
+    #[inline]
+    pub(super) fn ended_without_credit(&self, panics: &mut Panics) {
+        let mode = self.credits.mode();
+        if mode.lent_again().is_some() {
+            let lane = if LANES == 1 { 0 } else { thread_number() % LANES };
+            let ended = &self.credits.lanes[lane].ended;
+            ended.add_alone();
+            if ended.get() >= (PATIENCE * (mode.round() + 1)).min(PATIENCE_MOST) {
+                panics.run(|| self.lend_again(ended));
+            }
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lend_again(&self, ended: &Counter) {
+        ended.set(0);
+        if self.node.are_staged() {
+            return;
+        }
+        if self.credits.step(Mode::lent_again).is_ok() && self.node.are_staged() {
+            // C4.
+            self.sweep_all();
+        }
+    }
+
+    /// See [`Credits::lie_about`].
+    #[cfg(test)]
+    pub(crate) fn credits_lie_about(&self) -> (u32, u64) {
+        self.credits.lie_about()
+    }
+
+    /// What was taken is of use, and counts for the most that ever was used. Credits are of no use, so they do not.
+    ///
+    /// It may wake others, so it is for whoever can leave all as it is if that panics.
+    #[inline]
+    pub(super) fn note_use(&self) {
+        if self.node.is_more_than_ever() {
+            self.note_most();
+        }
+    }
+
+    /// The same for the turn, which wakes nobody. Whoever waits there has recalled the credits (C4); if they are lent again
+    /// for a moment, the next one notes it.
+    pub(super) fn note_use_in_turn(&self) {
+        if !self.credits.are_lent() {
+            self.node.note_use();
+        }
+    }
+
+    #[cold]
+    fn note_most(&self) {
+        let _exactly = self.exactly();
+        self.node.note_use();
+    }
+
+    /// Recalls the credits and keeps them recalled: the words count what is in use, and nothing else, until what this gives
+    /// is dropped. Control path: it looks at every cell, and waits for others who do so.
+    ///
+    /// # Panics
+    ///
+    /// With what a waker panicked with, if somebody was woken.
+    pub fn exactly(&self) -> Exactly<'_> {
+        let kept = self.credits.step(|mode| Some(mode.kept()));
+        let guard = Exactly(&self.credits);
+        if kept.is_ok_and(|mode| !mode.is_covered()) {
+            self.sweep_all();
+        }
+        while !self.credits.mode().is_swept() {
+            // A sweep is a few hundred steps and runs no foreign code.
+            crate::sync::thread::yield_now();
+        }
+        guard
+    }
+
+    /// No credits any more, for good.
+    pub fn end_credits(&self) {
+        std::mem::forget(self.exactly());
+    }
+}
+
+const _: () = assert!(KEPT_MAX == 3, "as many slots in a cell as units of each kind");
+
+#[cfg(test)]
+mod tests;
