@@ -10,7 +10,7 @@
 //! cargo test --test simulation                              700 runs, with what was kept first
 //! LATENT_SIM_SECONDS=90 cargo test --test simulation        as many as the time allows; LATENT_SIM_FROM says the first seed
 //! LATENT_SIM_STEPS=10000000 cargo test --test simulation    so many steps
-//! SEED=7 STEPS=400 cargo test --test simulation             one run again; with TRACE=1 each step in a line
+//! SEED=7 STEPS=400 cargo test --test simulation             one run again; with TRACE=1 each step in a line, LEAKS=1 if it leaked
 //! ```
 //!
 //! A run that breaks a law is shrunk: steps are left out as long as it breaks the same law. What is left is printed as a
@@ -35,9 +35,10 @@
 //!
 //! Covered: sessions, budgets, admission (direct and pooled, staged and at once, with instants of its own), waiting in any
 //! order of polls, cancellation anywhere, stops, buffers, streams, transfers, connections, dials, acquire lines, jobs of all
-//! kinds, cleanup, rotation, retirement of epochs, revocation, withdrawal, lowering of limits, closing, retirement, time,
-//! panics of wakers, destructors and jobs. Not yet: ingress, maintenance, follow-ups, probes, maximum lifetime, leaked
-//! handles. One thread runs it, but for jobs that block: races of steps are for the models in `loom-tests/`.
+//! kinds, cleanup, ingress, follow-ups, metadata of protocols, rotation, retirement of epochs, revocation, withdrawal,
+//! lowering of limits, closing, retirement, time, lifetimes, leaked buffers, panics of wakers, destructors and jobs. Not yet:
+//! maintenance, probes, scratch memory, observers and the resource table, leaks of anything but buffers. One thread runs it,
+//! but for jobs that block: races of steps are for the models in `loom-tests/`.
 #![allow(clippy::print_stdout, reason = "the figures of a run are its result")]
 
 mod engine;
@@ -155,10 +156,12 @@ fn the_library_does_what_the_model_says() {
     let wanted = number("LATENT_SIM_STEPS");
     let first = only.or_else(|| number("LATENT_SIM_FROM")).unwrap_or(1);
     let runs_for = number("LATENT_SIM_SECONDS").map(Duration::from_secs);
+    // A leak is what leak sanitizers tell of, so the tests' own runs have none.
+    let leaks = runs_for.is_some() || number("LEAKS").is_some();
     let begun = Instant::now();
     let mut sum = Sum::default();
     for seed in first.. {
-        let (script, done) = run_seed(seed, steps);
+        let (script, done) = run_seed(seed, steps, leaks);
         let what = format!("SEED={seed} STEPS={steps}");
         let done = done.unwrap_or_else(|broken| fail(&what, &script, broken));
         if seed % 64 == 0 {
@@ -184,7 +187,7 @@ fn the_library_does_what_the_model_says() {
     // In a run of any length each kind of step finds something to do.
     if only.is_none() && sum.runs >= 200 {
         for (kind, count) in Kind::ALL.iter().zip(&sum.by_kind) {
-            assert!(*count > 0, "no step of {} did anything", kind.word());
+            assert!(*count > 0 || kind.word() == "forget", "no step of {} did anything", kind.word());
         }
     }
 }

@@ -114,13 +114,7 @@ impl Model {
 
 impl World {
     pub(crate) fn take_buffer(&mut self, a: u16, b: u16) -> Outcome {
-        let there = |front: &Front| {
-            matches!(
-                front,
-                Front::Admission(_) | Front::DirectAdmission(_) | Front::Ready(_) | Front::Call(_)
-            )
-        };
-        let Some(at) = self.oper_with(a, there) else { return Ok(false) };
+        let Some(at) = self.nth_io(a) else { return Ok(false) };
         let chunk = self.m.limits.chunk_units * 512;
         let capacity =
             if b.is_multiple_of(16) { u64::from(b / 16 % 3) * chunk } else { 1 + u64::from(b) % chunk };
@@ -132,7 +126,7 @@ impl World {
             Front::Ready(Ready::Pool(ready)) => ready.input(size, framing),
             Front::Ready(Ready::Direct(ready)) => ready.input(size, framing),
             Front::Call(call) => call.io().buffer(size, framing),
-            Front::Waiting | Front::Job | Front::Gone => unreachable!("it has a front"),
+            _ => unreachable!("it has buffers"),
         };
         let buffer = Buffer {
             oper: at,

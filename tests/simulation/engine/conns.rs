@@ -1,12 +1,10 @@
 //! Steps of connections: checkout, dial, acquire, park, and how they end.
 
-use super::model::{self, Conn, Expect, Link, Model, Whose, nth, why};
+use super::model::{self, Conn, Expect, Life, Link, Model, Whose, nth, why};
 use super::real::{About, Call, Done, RealConn, Task};
 use super::sockets::{self, Socket};
 use super::world::{Law, Outcome, World};
-use latent_capabilities::broker::pools::{
-    Acquired, ConnectionReservation, Exchange, PoolCall, PooledConnection,
-};
+use latent_capabilities::broker::pools::{Acquired, ConnectionReservation, Exchange, PooledConnection};
 use latent_capabilities::broker::{Dimension, Error};
 
 impl Model {
@@ -21,7 +19,8 @@ impl Model {
         self.clients[client].line.retain(|at| *at != oper);
     }
     fn has_usable(&self, client: usize) -> bool {
-        self.conns.iter().flatten().any(|conn| conn.client == client && self.is_usable(conn))
+        let usable = |conn: &Conn| self.is_usable(conn) && self.life(conn) == Life::Goes;
+        self.conns.iter().flatten().any(|conn| conn.client == client && usable(conn))
     }
 
     /// What stands against a connection of any kind for a call.
@@ -90,7 +89,11 @@ impl World {
         if waited_for {
             expect.may |= why::BUSY;
         }
-        let found = self.clients[client].checkout(pooled(&self.pool_call(at)));
+        let found = match &*self.pool_call(at) {
+            Call::Pool(call) => self.clients[client].checkout(call),
+            Call::Ingress(request) => self.clients[client].checkout(request),
+            Call::Direct(_) => unreachable!("connections are for pooled calls"),
+        };
         self.judge("checkout", &expect, &found)?;
         match found {
             Ok(Some(connection)) => self.took_idle(at, connection)?,
@@ -118,7 +121,8 @@ impl World {
     }
     fn took_dial(&mut self, oper: usize, reservation: ConnectionReservation<Socket>) {
         let client = self.m.client_of(oper);
-        let conn = Conn { client, link: Link::Dialing(oper), dead: false, failed: false, socket: None };
+        let conn =
+            Conn { client, link: Link::Dialing(oper), dead: false, born: 0, failed: false, socket: None };
         self.put_conn(conn, RealConn::Dial(reservation));
     }
 
@@ -127,7 +131,11 @@ impl World {
         let client = self.m.client_of(at);
         let expect = self.m.expect_dial(at, true);
         self.m.evicting = true;
-        let reserved = self.clients[client].reserve_connection(pooled(&self.pool_call(at)));
+        let reserved = match &*self.pool_call(at) {
+            Call::Pool(call) => self.clients[client].reserve_connection(call),
+            Call::Ingress(request) => self.clients[client].reserve_connection(request),
+            Call::Direct(_) => unreachable!("connections are for pooled calls"),
+        };
         self.judge("reserve", &expect, &reserved)?;
         if let Ok(reservation) = reserved {
             self.took_dial(at, reservation);
@@ -142,11 +150,37 @@ impl World {
         }
         let (call, client) = (self.pool_call(at), self.clients[self.m.client_of(at)].clone());
         self.tasks.push(Task::new(About::Acquire(at), async move {
-            Done::Acquire(client.acquire(pooled(&call)).await)
+            Done::Acquire(match &*call {
+                Call::Pool(call) => client.acquire(call).await,
+                Call::Ingress(request) => client.acquire(request).await,
+                Call::Direct(_) => unreachable!("connections are for pooled calls"),
+            })
         }));
         Ok(true)
     }
+    /// Those in line before this one that nobody has called.
+    fn not_called_before(&self, client: usize, oper: usize) -> Vec<usize> {
+        let before = self.m.clients[client].line.iter().copied().take_while(|at| *at != oper);
+        let called = |at: &usize| {
+            let waits = |task: &Task| task.about == About::Acquire(*at) && !task.is_woken();
+            !self.tasks.iter().any(waits)
+        };
+        before.filter(|at| !called(at)).collect()
+    }
+    /// Remembers of each that was called in this step who stood before it and was not.
+    pub(crate) fn note_called(&mut self) {
+        for client in 0..self.m.clients.len() {
+            for oper in self.m.clients[client].line.clone() {
+                let woken = |task: &Task| task.about == About::Acquire(oper) && task.is_woken();
+                if self.tasks.iter().any(woken) && !self.called.contains_key(&oper) {
+                    let before = self.not_called_before(client, oper);
+                    self.called.insert(oper, before);
+                }
+            }
+        }
+    }
     pub(crate) fn acquire_pending(&mut self, oper: usize) -> Law {
+        self.called.remove(&oper);
         // What was dead or expired on the way is gone.
         sockets::check(&mut self.m, &mut self.conns, false)?;
         let client = self.m.client_of(oper);
@@ -169,17 +203,13 @@ impl World {
         let client = self.m.client_of(oper);
         let waited = self.m.clients[client].line.contains(&oper);
         if result.is_ok() {
-            // First come, first served: whoever stands before was called too.
-            for before in self.m.clients[client].line.clone() {
-                if before == oper {
-                    break;
-                }
-                let task = self.task_of(About::Acquire(before)).expect("it stands in line");
-                if !self.tasks[task].is_woken() {
-                    return Err(format!("fifo: {oper} has a connection before {before}"));
-                }
+            // First come, first served: whoever stood before was called before, or with it.
+            let ahead = self.called.remove(&oper).unwrap_or_else(|| self.not_called_before(client, oper));
+            if let Some(before) = ahead.first() {
+                return Err(format!("fifo: {oper} has a connection before {before}"));
             }
         }
+        self.called.remove(&oper);
         self.m.out_of_line(oper);
         let mut expect = self.m.expect_dial(oper, waited);
         match result {
@@ -218,8 +248,9 @@ impl World {
             Ok(connection) => {
                 self.m.clients[client].failures = 0;
                 self.m.clients[client].not_before = 0;
+                let now = self.m.now;
                 let conn = self.m.conns[at].as_mut().expect("found");
-                (conn.link, conn.socket) = (Link::Active(oper), Some(number));
+                (conn.link, conn.socket, conn.born) = (Link::Active(oper), Some(number), now);
                 self.conns[at] = Some(RealConn::Active(connection));
             }
             Err(_) => {
@@ -251,7 +282,11 @@ impl World {
         let Link::Active(oper) = link else { unreachable!("it is in use") };
         let mut expect = self.m.stops(oper);
         expect.when(!self.m.is_current(client), why::EPOCH);
-        expect.when(self.m.conn(at).failed, why::NOT_REUSABLE);
+        let life = self.m.life(self.m.conn(at));
+        expect.when(self.m.conn(at).failed || life == Life::Over, why::NOT_REUSABLE);
+        if life == Life::PerhapsOver {
+            expect.may |= why::NOT_REUSABLE;
+        }
         let idle = self.m.used().idle;
         expect.room(Dimension::PoolsIdleConnections, Whose::Node, idle, 1, self.m.limits.idle_connections);
         let Some(RealConn::Active(connection)) = self.conns[at].take() else { unreachable!("it is in use") };
@@ -292,12 +327,5 @@ impl World {
             Some(conn) => Err(format!("connections: {conn:?} rests on after it was to be closed")),
             None => Ok(true),
         }
-    }
-}
-
-fn pooled(call: &Call) -> &PoolCall {
-    match call {
-        Call::Pool(call) => call,
-        Call::Direct(_) => unreachable!("connections are for pooled calls"),
     }
 }

@@ -28,6 +28,9 @@ impl World {
     pub(crate) async fn drain(mut self) -> Law {
         loop {
             if self.drain_once()? {
+                if self.told {
+                    println!("drain  {}", self.tell());
+                }
                 self.check(false)?;
             } else if let Some(at) = nth(&self.m.jobs, 0, Job::has_place) {
                 if self.m.jobs[at].as_ref().is_some_and(|job| job.end.is_none()) {
@@ -35,9 +38,16 @@ impl World {
                 }
                 self.control().await;
                 self.check(true)?;
+            } else if self.m.forgotten > 0 && !self.tasks.is_empty() {
+                // What was leaked holds what these wait for: their time has to end.
+                self.pass(120_000).await;
+                self.check(true)?;
             } else {
                 break;
             }
+        }
+        if self.m.forgotten > 0 {
+            return self.drain_leaked().await;
         }
         if !self.tasks.is_empty() || self.m.opers.iter().flatten().count() > 0 {
             let left: Vec<_> = self.m.opers.iter().flatten().collect();
@@ -68,6 +78,31 @@ impl World {
         drop(self);
         // The control task is gone with the registry.
         tokio::time::sleep(Duration::ZERO).await;
+        Ok(())
+    }
+
+    /// What was leaked is told of after the end too, and is never called clean.
+    async fn drain_leaked(mut self) -> Law {
+        for at in which(&self.m.sessions, |session| session.open) {
+            self.sessions[at] = None;
+            self.m.sessions[at].as_mut().expect("found").open = false;
+        }
+        self.check(false)?;
+        let kept: Vec<_> = self.m.opers.iter().flatten().collect();
+        let (buffers, pooled) = (self.m.forgotten, kept.iter().any(|oper| oper.target.is_some()));
+        let soon = self.deadline(self.m.now + 1_000_000_000);
+        self.clients.clear();
+        let left = self.pools.shutdown(soon).await;
+        let io = self.io.snapshot();
+        if io.owners != kept.len() as u64 || io.buffers != buffers {
+            return Err(format!("zero: {buffers} buffers were leaked, and there is {io:?}"));
+        }
+        let holds = left.pending_requests + left.running_requests > 0;
+        if holds && left.is_clean() {
+            return Err(format!(
+                "shutdown: a buffer of a request was leaked ({pooled}), and it says {left:?}"
+            ));
+        }
         Ok(())
     }
 
@@ -126,6 +161,12 @@ impl World {
             let to = oper.target.map_or("-".to_owned(), |target| target.provider.to_string());
             line +=
                 &format!("{at}:t{}/{to} {:?}{} ", oper.tenant, oper.phase, if oper.front { "" } else { "!" });
+        }
+        for (at, client) in self.m.clients.iter().enumerate().filter(|(_, client)| !client.line.is_empty()) {
+            line += &format!("line of {at}: {:?} ", client.line);
+        }
+        for conn in self.m.conns.iter().flatten() {
+            line += &format!("{}:{:?}{} ", conn.client, conn.link, if conn.dead { "!" } else { "" });
         }
         line + &self.describe()
     }

@@ -18,6 +18,18 @@ fn heard(act: impl FnOnce()) -> bool {
 }
 
 impl World {
+    /// What is leaked stays held, and is told of for ever.
+    pub(crate) fn forget(&mut self, a: u16) -> Outcome {
+        if self.m.limits.leaks == 0 {
+            return Ok(false);
+        }
+        let Some(at) = nth(&self.m.buffers, a, |buffer| !buffer.away) else { return Ok(false) };
+        std::mem::forget(self.buffers[at].take());
+        self.m.buffers[at].as_mut().expect("found").away = true;
+        self.m.forgotten += 1;
+        Ok(true)
+    }
+
     pub(crate) fn swap_waker(&mut self, a: u16) -> Outcome {
         let Some(at) = usize::from(a).checked_rem(self.tasks.len()) else { return Ok(false) };
         self.tasks[at].swap();

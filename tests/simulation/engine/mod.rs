@@ -5,11 +5,14 @@ mod bytes;
 mod conns;
 mod control;
 mod drain;
+mod expect;
 mod faults;
 mod gates;
+mod inbound;
 mod jobs;
 mod model;
 mod order;
+mod polls;
 mod possible;
 mod real;
 mod requests;
@@ -79,8 +82,8 @@ pub(crate) fn run(script: &Script) -> Result<Done, Broken> {
 }
 
 /// Writes the script of a seed, and runs it meanwhile.
-pub(crate) fn run_seed(seed: u64, steps: usize) -> (Script, Result<Done, Broken>) {
-    let (settings, writer) = Writer::of_seed(seed, steps);
+pub(crate) fn run_seed(seed: u64, steps: usize, leaks: bool) -> (Script, Result<Done, Broken>) {
+    let (settings, writer) = Writer::of_seed(seed, steps, leaks);
     let mut ops = Vec::with_capacity(steps);
     let done = run_from(&settings, Source::Seed(writer, &mut ops));
     (Script { settings, ops }, done)
@@ -114,6 +117,7 @@ fn run_from(settings: &script::Settings, mut source: Source<'_>) -> Result<Done,
         // Futures are polled by hand: tokio's budget for a task would end some of those polls early.
         runtime.block_on(tokio::task::unconstrained(async {
             let mut world = World::new(settings);
+            world.told = told;
             while let Some(op) = source.next(at, &world) {
                 let stepped = world.step(op).await;
                 if told {

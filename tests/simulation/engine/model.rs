@@ -4,6 +4,7 @@
 //! Nothing is counted as it happens. What should be counted is found by looking at all that exists, every time, so a
 //! count that the library keeps can only agree with the model if it is the sum of what lives.
 
+pub(crate) use super::expect::{Expect, Whose, why};
 use super::jobs::{Job, What};
 use super::script::Settings;
 use super::transfers::{Chunk, INPUT, OUTPUT, Transfer};
@@ -13,78 +14,6 @@ use std::collections::VecDeque;
 pub(crate) const TENANTS: usize = 4;
 pub(crate) const PROVIDERS: usize = 3;
 pub(crate) const MS: u64 = 1_000_000;
-
-/// Reasons why something is refused, as bits.
-pub(crate) mod why {
-    pub(crate) const CALLER: u32 = 1;
-    pub(crate) const SESSION: u32 = 1 << 1;
-    pub(crate) const DEADLINE: u32 = 1 << 2;
-    pub(crate) const QUEUE: u32 = 1 << 3;
-    pub(crate) const EPOCH: u32 = 1 << 4;
-    pub(crate) const RETIRED: u32 = 1 << 5;
-    pub(crate) const WITHDRAWN: u32 = 1 << 6;
-    pub(crate) const REVOKED: u32 = 1 << 7;
-    pub(crate) const UNBOUND: u32 = 1 << 8;
-    pub(crate) const SPENT: u32 = 1 << 9;
-    pub(crate) const TOO_LARGE: u32 = 1 << 10;
-    pub(crate) const EMPTY: u32 = 1 << 11;
-    pub(crate) const PAST: u32 = 1 << 12;
-    pub(crate) const SIDE: u32 = 1 << 13;
-    pub(crate) const NOT_STARTED: u32 = 1 << 14;
-    pub(crate) const DELIVERED: u32 = 1 << 15;
-    pub(crate) const DEPTH: u32 = 1 << 16;
-    pub(crate) const SECOND: u32 = 1 << 17;
-    pub(crate) const BUSY: u32 = 1 << 18;
-    pub(crate) const BACKOFF: u32 = 1 << 19;
-    pub(crate) const WIDENED: u32 = 1 << 20;
-    pub(crate) const ENDED: u32 = 1 << 21;
-    pub(crate) const NOT_REUSABLE: u32 = 1 << 22;
-    pub(crate) const NO_STREAM: u32 = 1 << 23;
-    pub(crate) const CLOSED_TRANSFER: u32 = 1 << 24;
-    pub(crate) const THIRD: u32 = 1 << 25;
-    pub(crate) const FAILED: u32 = 1 << 26;
-    pub(crate) const EXHAUSTED: u32 = 1 << 27;
-    pub(crate) const OTHER: u32 = 1 << 31;
-}
-
-/// Whose limit.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Whose {
-    Node,
-    Session,
-    Tenant(usize),
-    Provider(usize),
-    Client,
-}
-
-/// What may come of an attempt: it fails if, and only if, there is a reason that must make it fail or a full limit.
-#[derive(Clone, Default, Debug)]
-pub(crate) struct Expect {
-    pub(crate) must: u32,
-    pub(crate) may: u32,
-    pub(crate) full: Vec<(Dimension, Whose)>,
-    /// Limits that may be full: what was handed over and not taken counts, and the model does not see it.
-    pub(crate) may_full: Vec<(Dimension, Whose)>,
-    /// Somebody stands in line, so room may be promised.
-    pub(crate) promised: bool,
-}
-
-impl Expect {
-    pub(crate) fn when(&mut self, holds: bool, reason: u32) {
-        if holds {
-            self.must |= reason;
-        }
-    }
-    /// One more of `dimension` does not fit.
-    pub(crate) fn room(&mut self, dimension: Dimension, whose: Whose, used: u64, more: u64, limit: u64) {
-        if used + more > limit {
-            self.full.push((dimension, whose));
-        }
-    }
-    pub(crate) fn succeeds(&self) -> bool {
-        self.must == 0 && self.full.is_empty()
-    }
-}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
@@ -114,6 +43,8 @@ pub(crate) struct Session {
     pub(crate) plan: usize,
     pub(crate) open: bool,
     pub(crate) stopped: bool,
+    /// Of an inbound event: nobody has it, it ends with its operation.
+    pub(crate) inner: bool,
     pub(crate) deadline: u64,
     pub(crate) calls: u64,
     pub(crate) budget: Option<u64>,
@@ -145,6 +76,8 @@ pub(crate) struct Oper {
     pub(crate) transferred: bool,
     /// Ended in line, perhaps after a grant: see [`Model::hidden`].
     pub(crate) unsure: bool,
+    /// Operations that an inbound event may still begin.
+    pub(crate) operations: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -192,11 +125,21 @@ pub(crate) enum Link {
     Idle(u64),
 }
 
+/// Whether a connection has lived for its time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Life {
+    Goes,
+    PerhapsOver,
+    Over,
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Conn {
     pub(crate) client: usize,
     pub(crate) link: Link,
     pub(crate) dead: bool,
+    /// When it was made.
+    pub(crate) born: u64,
     /// Its close failed.
     pub(crate) failed: bool,
     /// Which socket it is, once it is made.
@@ -238,6 +181,8 @@ pub(crate) struct Model {
     pub(crate) retired: bool,
     /// The step may destroy an idle connection to make room for a dial.
     pub(crate) evicting: bool,
+    /// Handles that were leaked: what they hold is held for ever.
+    pub(crate) forgotten: u64,
     /// How many of the unsure operations, direct and pooled, were granted and returned before they left the line.
     pub(crate) hidden: [u64; 2],
     /// Unsure operations that went in this step.
@@ -334,6 +279,7 @@ impl Model {
             closed: false,
             retired: false,
             evicting: false,
+            forgotten: 0,
             hidden: [0; 2],
             reaped_unsure: [0; 2],
             owed: super::order::Owed::default(),
@@ -374,12 +320,16 @@ impl Model {
         let oper = self.oper(at);
         let session = self.session(oper.session);
         let mut expect = Expect { must: oper.cause, ..Expect::default() };
-        expect.when(session.stopped || !session.open, why::SESSION);
+        expect.when(session.stopped || !(session.open || session.inner), why::SESSION);
         expect.when(self.now >= oper.deadline, why::DEADLINE);
         expect.when(self.retired, why::RETIRED);
         let started = oper.phase == Phase::Started;
-        if !started && oper.target.is_some_and(|target| !self.is_current(target.client)) {
-            expect.may |= why::EPOCH;
+        if oper.target.is_some_and(|target| !self.is_current(target.client)) {
+            match started {
+                false => expect.may |= why::EPOCH,
+                // An inbound event ends with its epoch.
+                true => expect.when(session.inner, why::EPOCH),
+            }
         }
         if self.now >= oper.queue_until && !matches!(oper.phase, Phase::Granted | Phase::Started) {
             expect.may |= why::QUEUE;
@@ -521,7 +471,20 @@ impl Model {
     }
     /// Whether an idle connection may be handed out.
     pub(crate) fn is_usable(&self, conn: &Conn) -> bool {
-        matches!(conn.link, Link::Idle(since) if !conn.dead && self.now < since + self.limits.idle_age * 10 * MS)
+        let rested =
+            matches!(conn.link, Link::Idle(since) if self.now >= since + self.limits.idle_age * 10 * MS);
+        let rests = matches!(conn.link, Link::Idle(_));
+        rests && !rested && !conn.dead && self.life(conn) != Life::Over
+    }
+    /// Each connection lives for nine tenths of the longest time, or somewhat longer.
+    pub(crate) fn life(&self, conn: &Conn) -> Life {
+        let (lived, longest) = (self.now.saturating_sub(conn.born), self.limits.lifetime * 10 * MS);
+        match longest {
+            0 => Life::Goes,
+            _ if lived >= longest => Life::Over,
+            _ if lived >= longest - longest / 10 => Life::PerhapsOver,
+            _ => Life::Goes,
+        }
     }
     /// How long a dial has to wait.
     pub(crate) fn failed_dial(&mut self, client: usize) {

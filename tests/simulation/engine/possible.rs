@@ -1,6 +1,7 @@
 //! Which steps would find something to do now. Only the writer of scripts asks: a step that finds nothing does nothing.
 
-use super::real::{Front, RealChunk, RealConn};
+use super::inbound::has_io;
+use super::real::{Call, Front, RealChunk, RealConn};
 use super::script::Kind;
 use super::world::World;
 
@@ -12,10 +13,16 @@ impl World {
         let buffer = || self.m.buffers.iter().flatten().any(|buffer| !buffer.away);
         match kind {
             Kind::Close | Kind::StopSession | Kind::Admit | Kind::AdmitNow => session(),
-            Kind::Wait => front(|front| matches!(front, Front::Admission(_) | Front::DirectAdmission(_))),
+            Kind::Wait => front(|front| {
+                matches!(front, Front::Admission(_) | Front::DirectAdmission(_) | Front::IngressAdmission(_))
+            }),
+            Kind::BeginOperation => {
+                front(|front| matches!(front, Front::Call(call) if matches!(**call, Call::Ingress(_))))
+            }
+            Kind::FollowUp => self.calls(true).into_iter().any(|at| !self.m.is_inbound(at)),
             Kind::Poll | Kind::Cancel | Kind::SwapWaker => !self.tasks.is_empty(),
             Kind::Run => self.tasks.iter().any(|task| task.is_woken()),
-            Kind::Stop => self.opers.iter().any(Option::is_some),
+            Kind::Stop => self.opers.iter().flatten().any(|real| real.stop.is_some()),
             Kind::Leave | Kind::LoudWake => {
                 front(|front| !matches!(front, Front::Waiting | Front::Job | Front::Gone))
             }
@@ -23,15 +30,15 @@ impl World {
             Kind::EndJob => self.m.jobs.iter().flatten().any(|job| job.has_place() && job.end.is_none()),
             Kind::WakeJob => self.gates.iter().any(Option::is_some),
             Kind::Dispatch => front(|front| matches!(front, Front::Ready(_))),
-            Kind::Buffer => front(|front| !matches!(front, Front::Waiting | Front::Job | Front::Gone)),
+            Kind::Buffer => front(has_io),
             Kind::Fill | Kind::Retain | Kind::Consume | Kind::Free => buffer(),
-            Kind::Stream => front(|front| matches!(front, Front::Call(_))),
+            Kind::Stream => !self.calls(false).is_empty(),
             Kind::Write | Kind::TryWrite => writer() && self.can_write(),
             Kind::Finish => writer(),
             Kind::Read | Kind::TryRead | Kind::Shut => {
                 self.streams.iter().any(|stream| stream.reader.is_some())
             }
-            Kind::Transfer => front(|front| matches!(front, Front::Call(_))),
+            Kind::Transfer => !self.calls(false).is_empty(),
             Kind::Send | Kind::Receive | Kind::AwaitPlace | Kind::DropTransfer => {
                 self.transfers.iter().any(Option::is_some)
             }
@@ -45,6 +52,7 @@ impl World {
                 self.has_conn(|conn| matches!(conn, RealConn::Active(_)))
             }
             Kind::Kill => self.m.conns.iter().flatten().any(|conn| conn.socket.is_some()),
+            Kind::Forget => self.m.limits.leaks > 0 && buffer(),
             Kind::Exact => self.next_instant().is_some(),
             Kind::LoudExpiry => self.has_conn(|conn| matches!(conn, RealConn::Idle)),
             _ => true,

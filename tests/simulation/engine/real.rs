@@ -8,7 +8,8 @@ use latent_capabilities::broker::io::{
     IoTransferChunk,
 };
 use latent_capabilities::broker::pools::{
-    Acquired, CleanupResult, ConnectionReservation, PoolAdmission, PoolCall, PoolReady, PooledConnection,
+    Acquired, CleanupResult, ConnectionReservation, IngressAdmission, IngressRequest, PoolAdmission,
+    PoolCall, PoolReady, PooledConnection,
 };
 use std::future::Future;
 use std::pin::Pin;
@@ -21,6 +22,7 @@ use std::task::{Context, Poll, Wake, Waker};
 pub(crate) enum Front {
     Admission(PoolAdmission),
     DirectAdmission(IoAdmission),
+    IngressAdmission(IngressAdmission),
     /// A future has it.
     Waiting,
     /// A job has it.
@@ -38,6 +40,7 @@ pub(crate) enum Ready {
 pub(crate) enum Call {
     Pool(PoolCall),
     Direct(IoCall),
+    Ingress(IngressRequest),
 }
 
 impl Call {
@@ -45,13 +48,15 @@ impl Call {
         match self {
             Call::Pool(call) => call.io(),
             Call::Direct(call) => call,
+            Call::Ingress(_) => unreachable!("an inbound event has no buffers"),
         }
     }
 }
 
 pub(crate) struct RealOper {
     pub(crate) front: Front,
-    pub(crate) stop: IoStopHandle,
+    /// An inbound event has none.
+    pub(crate) stop: Option<IoStopHandle>,
 }
 
 #[derive(Default)]
@@ -77,6 +82,7 @@ pub(crate) enum RealConn {
 /// What a future gives when it is ready.
 pub(crate) enum Done {
     Wait(Result<Ready, Error>),
+    Inbound(Result<IngressRequest, Error>),
     Write(IoStreamWriter, Result<(), Error>),
     Read(IoStreamReader, Result<Option<IoBuffer>, Error>),
     Acquire(Result<Acquired<Socket>, Error>),

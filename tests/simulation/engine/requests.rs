@@ -1,15 +1,13 @@
 //! Steps of the request path: sessions, admission, waiting, dispatch, stops, time.
 
 use super::jobs::Stage;
-use super::model::{self, Expect, MS, Oper, PROVIDERS, Phase, Session, Target, Whose, nth, which, why};
+use super::model::{self, Expect, MS, PROVIDERS, Phase, Session, Target, Whose, nth, which, why};
 use super::real::{About, Call, Done, Front, Ready, RealOper, Task};
 use super::script::{Kind, Op};
 use super::transfers::{INPUT, OUTPUT};
-use super::world::{DIRECT, Law, Outcome, POOLED, World};
-use latent_capabilities::broker::{Activation, Budget, Cost, Dimension, Error, StreamBudget};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use super::world::{DIRECT, Outcome, POOLED, World};
+use latent_capabilities::broker::{Activation, Budget, Cost, Dimension, StreamBudget};
 use std::rc::Rc;
-use std::task::Poll;
 
 impl World {
     /// Does a step. What is left out of a script is nobody's loss: a step that finds nothing to do does nothing.
@@ -22,6 +20,10 @@ impl World {
             Kind::StopSession => self.end_session(a, false),
             Kind::Admit => self.admit(a, b, false),
             Kind::AdmitNow => self.admit(a, b, true),
+            Kind::Ingress => self.ingress(a, b),
+            Kind::BeginOperation => self.begin_operation(a),
+            Kind::FollowUp => self.follow_up(a, b),
+            Kind::Metadata => self.metadata(a, b),
             Kind::Wait => self.wait(a),
             Kind::Poll => self.poll(a, false),
             Kind::Run => self.poll(a, true),
@@ -89,6 +91,7 @@ impl World {
                 settled = true;
                 Ok(true)
             }
+            Kind::Forget => self.forget(a),
             Kind::SwapWaker => self.swap_waker(a),
             Kind::Exact => match self.next_instant() {
                 Some(millis) => {
@@ -155,7 +158,8 @@ impl World {
         let opened = self.broker.open(&self.plans[plan], activation);
         self.judge("open", &expect, &opened)?;
         if let Ok(real) = opened {
-            let session = Session { tenant, plan, open: true, stopped: false, deadline, calls, budget };
+            let session =
+                Session { tenant, plan, open: true, stopped: false, inner: false, deadline, calls, budget };
             let at = model::put(&mut self.m.sessions, session);
             if at == self.sessions.len() {
                 self.sessions.push(None);
@@ -185,7 +189,8 @@ impl World {
             .then(|| Target { provider, client: self.client_of[provider] });
         let session = self.m.session(at).clone();
         let until = (b / 4).is_multiple_of(16).then(|| self.m.now + u64::from(b / 64 % 200) * MS);
-        let expect = self.expect_admission(at, target, until, now);
+        let calls = self.m.opers.iter().flatten().filter(|oper| oper.session == at).count() as u64;
+        let expect = self.expect_ask(&session, calls, target, until, now);
         let real = self.sessions[at].as_ref().expect("an open session");
         let clients = &self.clients;
         let instant = until.map(|until| self.deadline(until));
@@ -205,51 +210,38 @@ impl World {
         };
         self.judge("admission", &expect, &admitted)?;
         let Ok(front) = admitted else { return Ok(true) };
-        let stop = match &front {
+        let stop = Some(match &front {
             Front::Admission(admission) => admission.stop_handle(),
             Front::DirectAdmission(admission) => admission.stop_handle(),
             Front::Ready(Ready::Pool(ready)) => ready.stop_handle(),
             Front::Ready(Ready::Direct(ready)) => ready.stop_handle(),
-            Front::Waiting | Front::Job | Front::Call(_) | Front::Gone => unreachable!("just admitted"),
-        };
+            _ => unreachable!("just admitted"),
+        });
         let until = if target.is_none() && now { None } else { until };
         let deadline = until.unwrap_or(session.deadline);
-        let age = if target.is_some() { self.m.limits.queue_age } else { self.m.limits.queue_wait };
-        let oper = Oper {
-            session: at,
-            tenant: session.tenant,
-            target,
-            phase: if now { Phase::Granted } else { Phase::Staged },
-            front: true,
-            cause: 0,
-            deadline,
-            queue_until: self.m.now + age * 10 * MS,
-            arrived: u64::MAX,
-            output_left: 0,
-            stream: [0; 2],
-            transferred: false,
-            unsure: false,
-        };
-        let place = model::put(&mut self.m.opers, oper);
-        if place == self.opers.len() {
-            self.opers.push(None);
-        }
-        self.opers[place] = Some(RealOper { front, stop });
+        let oper = self.m.new_oper(at, target, deadline, now);
+        self.put_oper(oper, RealOper { front, stop });
         Ok(true)
     }
 
-    fn expect_admission(&self, at: usize, target: Option<Target>, until: Option<u64>, now: bool) -> Expect {
+    /// What stands against one more operation of a session that has so many.
+    pub(crate) fn expect_ask(
+        &self,
+        session: &Session,
+        calls: u64,
+        target: Option<Target>,
+        until: Option<u64>,
+        now: bool,
+    ) -> Expect {
         let (m, s, used) = (&self.m, &self.m.limits, self.m.used());
-        let session = m.session(at);
         let mut expect = Expect::default();
         let until = if target.is_none() && now { None } else { until };
-        expect.when(session.stopped, why::SESSION);
+        expect.when(session.stopped || !(session.open || session.inner), why::SESSION);
         // Who goes straight to a running unit meets the session's deadline at the start.
         expect.when(!now && m.now >= session.deadline, why::DEADLINE);
         expect.when(until.is_some_and(|until| until <= m.now), why::DEADLINE);
         expect.when(until.is_some_and(|until| until > session.deadline), why::WIDENED);
         expect.when(m.retired || (m.closed && target.is_some()), why::RETIRED);
-        let calls = m.opers.iter().flatten().filter(|oper| oper.session == at).count() as u64;
         expect.room(Dimension::BrokerCallsPerSession, Whose::Session, calls, 1, session.calls);
         expect.room(Dimension::IoOwners, Whose::Node, used.owners, 1, s.owners);
         if now {
@@ -297,7 +289,9 @@ impl World {
     }
 
     pub(crate) fn wait(&mut self, a: u16) -> Outcome {
-        let admission = |front: &Front| matches!(front, Front::Admission(_) | Front::DirectAdmission(_));
+        let admission = |front: &Front| {
+            matches!(front, Front::Admission(_) | Front::DirectAdmission(_) | Front::IngressAdmission(_))
+        };
         let Some(at) = self.oper_with(a, admission) else { return Ok(false) };
         let about = About::Wait(at);
         let task = match self.take_front(at, Front::Waiting) {
@@ -307,132 +301,20 @@ impl World {
             Front::DirectAdmission(admission) => {
                 Task::new(about, async { Done::Wait(admission.wait().await.map(Ready::Direct)) })
             }
+            Front::IngressAdmission(admission) => {
+                Task::new(about, async { Done::Inbound(admission.wait().await) })
+            }
             _ => unreachable!("it is an admission"),
         };
         self.tasks.push(task);
         Ok(true)
     }
 
-    fn poll(&mut self, a: u16, woken: bool) -> Outcome {
-        let count = self.tasks.iter().filter(|task| !woken || task.is_woken()).count();
-        let Some(wanted) = usize::from(a).checked_rem(count) else { return Ok(false) };
-        let mut fit = self.tasks.iter().enumerate().filter(|(_, task)| !woken || task.is_woken());
-        let (at, _) = fit.nth(wanted).expect("counted");
-        self.poll_task(at)?;
-        Ok(true)
-    }
-
-    /// Polls a future and judges what it gives.
-    pub(crate) fn poll_task(&mut self, at: usize) -> Law {
-        match self.tasks[at].about {
-            About::Wait(oper) if self.m.oper(oper).phase == Phase::Staged => {
-                let arrived = self.m.arrivals;
-                self.m.arrivals += 1;
-                let oper = self.m.oper_mut(oper);
-                (oper.phase, oper.arrived) = (Phase::Queued, arrived);
-            }
-            About::Acquire(_) => self.m.evicting = true,
-            _ => {}
-        }
-        let polled = self.tasks[at].poll();
-        let about = self.tasks[at].about;
-        match polled {
-            Poll::Pending => match about {
-                About::Wait(_) => Ok(()),
-                About::Write { stream, buffer } => self.write_pending(stream, buffer),
-                About::Read(stream) => self.read_pending(stream),
-                About::Acquire(oper) => self.acquire_pending(oper),
-                About::Place { transfer, way } => self.place_pending(transfer, way),
-                About::Job(job) => self.job_pending(job),
-            },
-            Poll::Ready(done) => {
-                self.tasks.swap_remove(at);
-                match (about, done) {
-                    (About::Wait(oper), Done::Wait(result)) => self.waited(oper, result),
-                    (About::Write { stream, buffer }, Done::Write(writer, result)) => {
-                        self.streams[stream].writer = Some(writer);
-                        self.written(stream, buffer, result)
-                    }
-                    (About::Read(stream), Done::Read(reader, result)) => {
-                        self.streams[stream].reader = Some(reader);
-                        self.was_read(stream, result)
-                    }
-                    (About::Acquire(oper), Done::Acquire(result)) => self.acquired(oper, result),
-                    (About::Place { transfer, way }, Done::Place(result)) => {
-                        self.placed(transfer, way, result)
-                    }
-                    (About::Job(job), Done::Job(result)) => self.job_done(job, result),
-                    (About::Job(job), Done::Close(result)) => self.close_done(job, result),
-                    _ => unreachable!("a future gives what it is about"),
-                }
-            }
-        }
-    }
-
-    fn waited(&mut self, at: usize, result: Result<Ready, Error>) -> Law {
-        match result {
-            // Whether it was its turn is judged with all others that were granted in this step.
-            Ok(ready) => {
-                self.take_front(at, Front::Ready(ready));
-                Ok(())
-            }
-            Err(error) => {
-                let expect = self.m.stops(at);
-                let mut expect = Expect { must: expect.must | expect.may, ..Expect::default() };
-                expect.when(self.m.now >= self.m.oper(at).queue_until, why::QUEUE);
-                self.judge("wait", &expect, &Err::<(), Error>(error))?;
-                self.take_front(at, Front::Gone);
-                self.front_gone(at);
-                Ok(())
-            }
-        }
-    }
-
-    /// The front owner went.
-    pub(crate) fn front_gone(&mut self, at: usize) {
-        let oper = self.m.oper_mut(at);
-        oper.front = false;
-        if oper.phase != Phase::Started {
-            oper.cause |= why::CALLER;
-        }
-        oper.phase = match oper.phase {
-            Phase::Staged | Phase::Queued | Phase::Left => Phase::Left,
-            Phase::Granted | Phase::Returned => Phase::Returned,
-            Phase::Started => Phase::Started,
-        };
-    }
-
-    fn cancel_nth(&mut self, a: u16) -> Outcome {
-        let Some(at) = usize::from(a).checked_rem(self.tasks.len()) else { return Ok(false) };
-        self.cancel(at);
-        Ok(true)
-    }
-    /// Drops a future, and with it what it has.
-    pub(crate) fn cancel(&mut self, at: usize) {
-        let task = self.tasks.swap_remove(at);
-        let about = task.about;
-        let polled = task.polled;
-        // An answer whose destructor panics does so here, in the hands of whoever waited for it.
-        let _ours = catch_unwind(AssertUnwindSafe(|| drop(task)));
-        match about {
-            About::Wait(oper) => {
-                self.take_front(oper, Front::Gone);
-                self.front_gone(oper);
-            }
-            About::Write { stream, buffer } => {
-                self.m.buffers[buffer] = None;
-                self.m.writer_gone(stream, None, polled);
-            }
-            About::Read(stream) => self.m.reader_gone(stream),
-            About::Acquire(oper) => self.m.out_of_line(oper),
-            About::Place { .. } => {}
-            About::Job(job) => self.job_unwaited(job),
-        }
-    }
-
     fn stop(&mut self, a: u16) -> Outcome {
-        let Some(at) = nth(&self.opers, a, |_| true) else { return Ok(false) };
-        self.opers[at].as_ref().expect("found").stop.stop();
+        let Some(at) = nth(&self.opers, a, |real| real.stop.is_some()) else { return Ok(false) };
+        if let Some(stop) = &self.opers[at].as_ref().expect("found").stop {
+            stop.stop();
+        }
         let oper = self.m.oper_mut(at);
         // What it ends is seen in the phases.
         oper.cause |= why::CALLER;
@@ -519,7 +401,10 @@ impl World {
         which(&self.opers, |_| true)
             .into_iter()
             .filter(|at| self.front_is(*at, |front| matches!(front, Front::Call(_))))
-            .filter(|at| !pooled || self.m.oper(*at).target.is_some())
+            .filter(|at| match pooled {
+                true => self.m.oper(*at).target.is_some(),
+                false => !self.m.is_inbound(*at),
+            })
             .collect()
     }
     pub(crate) fn call(&self, at: usize) -> Rc<Call> {

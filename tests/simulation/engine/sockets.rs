@@ -1,7 +1,7 @@
 //! What the pools keep in this world: sockets that a script can kill, and that say when they are destroyed.
 
 use super::gates::OURS;
-use super::model::{Conn, Link, MS, Model};
+use super::model::{Conn, Life, Link, MS, Model};
 use super::real::RealConn;
 use super::world::Law;
 use latent_capabilities::broker::pools::Resource;
@@ -95,7 +95,7 @@ pub(crate) fn check(m: &mut Model, conns: &mut [Option<RealConn>], settled: bool
         let conn = m.conn(at);
         let justified = match conn.link {
             Link::Idle(since) => {
-                let expired = m.now >= since + m.limits.idle_age * 10 * MS;
+                let expired = m.now >= since + m.limits.idle_age * 10 * MS || m.life(conn) != Life::Goes;
                 let replaced = !m.is_current(conn.client);
                 // One client's dial may cost another one's idle connection when the node has no more.
                 expired || conn.dead || replaced || m.retired || m.evicting
@@ -112,7 +112,7 @@ pub(crate) fn check(m: &mut Model, conns: &mut [Option<RealConn>], settled: bool
     let late = |conn: &Conn| match conn.link {
         // What was handed over to somebody in line is his to look at.
         Link::Idle(_) if !m.clients[conn.client].line.is_empty() => false,
-        Link::Idle(since) => m.now >= since + m.limits.idle_age * 10 * MS,
+        Link::Idle(since) => m.now >= since + m.limits.idle_age * 10 * MS || m.life(conn) == Life::Over,
         Link::Dialing(_) | Link::Active(_) => false,
     };
     match m.conns.iter().flatten().find(|conn| settled && late(conn)) {

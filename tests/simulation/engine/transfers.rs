@@ -78,7 +78,10 @@ impl World {
         let s = &self.m.limits;
         let most = s.chunk_units * 512;
         let chunk = u64::from(b) % (most + 2);
-        let outstanding = u64::from(b / 7) % (s.stream_chunks + 2);
+        let outstanding = match b % 8 {
+            0 => u64::from(b / 8) % (s.stream_chunks + 2),
+            _ => 1 + u64::from(b / 8) % s.stream_chunks,
+        };
         let budget = self.m.oper(at).stream;
         let places = budget.map(|budget| if budget == 0 { 0 } else { outstanding });
         let transfer = Transfer { oper: at, chunk, places, budget, accepted: [0; 2], open: true };
@@ -273,9 +276,12 @@ impl World {
     /// What a call that has started may stream.
     pub(crate) fn stream_budget(&self, b: u16) -> [u64; 2] {
         let s = &self.m.limits;
-        match b % 4 {
+        let fits = [s.stream_in.min(s.stream_bytes), s.stream_out.min(s.stream_bytes)];
+        match b % 8 {
             0 => [s.stream_in, s.stream_out],
-            1 => [0, s.stream_out],
+            1 | 2 => fits,
+            3 => [fits[INPUT], 0],
+            4 => [0, fits[OUTPUT]],
             _ => [0, 0],
         }
     }

@@ -1,21 +1,24 @@
 //! The real library beside the model: what a script holds of it, and the look at both after every step.
 
+use super::expect::bit;
 use super::gates::Gate;
-use super::model::{Expect, MS, Model, PROVIDERS, Phase, TENANTS, Whose, why};
+use super::model::{Expect, MS, Model, Oper, PROVIDERS, Phase, TENANTS, Whose, why};
 use super::order::Turns;
 use super::real::{About, RealChunk, RealConn, RealOper, RealStream, Task};
 use super::script::Settings;
 use super::sockets::{self, Socket};
 use latent_capabilities::broker::io::{IoBuffer, IoRuntime, IoTransfer, Phase as Seen};
 use latent_capabilities::broker::pools::{
-    Epoch, InstalledProvider, OriginSlot, ProviderClient, ProviderPools, ProviderSetup, TenantCounts,
+    Epoch, InstalledProvider, OriginSlot, ProviderClient, ProviderMetadata, ProviderPools, ProviderSetup,
+    TenantCounts,
 };
 use latent_capabilities::broker::{
-    Broker, BrokerLimits, Capability, CapabilitySession, Denied, Error, Invalid, IoLimits, Kind, Plan,
-    PlanSpec, PoolLimits, Provider, ProviderSpec, Scope, StopCause, What, Which,
+    Broker, BrokerLimits, Capability, CapabilitySession, Error, IoLimits, Kind, Plan, PlanSpec, PoolLimits,
+    Provider, ProviderSpec, Scope,
 };
 use latent_capabilities::{Clock, Deadline};
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,6 +57,11 @@ pub(crate) struct World {
     pub(crate) chunks: Vec<Option<RealChunk>>,
     pub(crate) conns: Vec<Option<RealConn>>,
     pub(crate) gates: Vec<Option<Arc<Gate>>>,
+    pub(crate) metadata: Vec<ProviderMetadata>,
+    /// Of those that were called for a connection: who stood before and was not called.
+    pub(crate) called: BTreeMap<usize, Vec<usize>>,
+    /// Inbound events that were granted in this step.
+    pub(crate) inbound_granted: Vec<Oper>,
     pub(crate) tasks: Vec<Task>,
     tenant_numbers: [u16; TENANTS],
     pub(crate) rotations: u64,
@@ -61,6 +69,8 @@ pub(crate) struct World {
     pub(crate) stamp: u8,
     broken_before: bool,
     looks: u32,
+    /// Whether each step is printed.
+    pub(crate) told: bool,
     compared: Cell<u64>,
     /// What was seen so far, as one number.
     trace: u64,
@@ -104,7 +114,7 @@ pub(crate) fn pool_limits(s: &Settings) -> PoolLimits {
         running_per_provider: small(s.provider_running),
         queue_age: Duration::from_millis(s.queue_age * 10),
         idle_age: Duration::from_millis(s.idle_age * 10),
-        maximum_lifetime: Duration::ZERO,
+        maximum_lifetime: Duration::from_millis(s.lifetime * 10),
         initial_backoff: Duration::from_millis(s.backoff_first),
         maximum_backoff: Duration::from_millis(s.backoff_most),
         ..PoolLimits::default()
@@ -144,6 +154,9 @@ impl World {
             chunks: Vec::new(),
             conns: Vec::new(),
             gates: Vec::new(),
+            metadata: Vec::new(),
+            called: BTreeMap::new(),
+            inbound_granted: Vec::new(),
             tasks: Vec::new(),
             tenant_numbers: [0; TENANTS],
             rotations: 0,
@@ -151,6 +164,7 @@ impl World {
             stamp: 0,
             broken_before,
             looks: 0,
+            told: false,
             compared: Cell::new(0),
             trace: 0xcbf2_9ce4_8422_2325,
             direct: broker.register(ProviderSpec::new("direct")).expect("room"),
@@ -269,8 +283,11 @@ impl World {
         }
         self.reap()?;
         sockets::check(&mut self.m, &mut self.conns, settled)?;
+        self.poll_inbound()?;
+        self.reap()?;
         self.phases(settled)?;
         self.wakes(settled)?;
+        self.note_called();
         self.counts()
     }
 
@@ -279,12 +296,10 @@ impl World {
         for at in self.m.reap() {
             let real = self.opers[at].take();
             if let Some(real) = real
-                && real.stop.phase() != Seen::Retired
+                && let Some(phase) = real.stop.map(|stop| stop.phase())
+                && phase != Seen::Retired
             {
-                return Err(format!(
-                    "exactly once: operation {at} has no owner and is {:?}",
-                    real.stop.phase()
-                ));
+                return Err(format!("exactly once: operation {at} has no owner and is {phase:?}"));
             }
         }
         Ok(())
@@ -296,7 +311,13 @@ impl World {
         for at in 0..self.m.opers.len() {
             let Some(oper) = &self.m.opers[at] else { continue };
             let real = self.opers[at].as_ref().expect("the model has it");
-            let (phase, seen) = (oper.phase, real.stop.phase());
+            let Some(stop) = &real.stop else {
+                if settled && phase_is_late(&self.m, oper) {
+                    return Err(format!("deadlines: it is {} and {oper:?} goes on", self.m.now));
+                }
+                continue;
+            };
+            let (phase, seen) = (oper.phase, stop.phase());
             let ends = match (phase, oper.front, seen) {
                 (Phase::Staged | Phase::Queued, true, Seen::Queued) => None,
                 (Phase::Queued, true, Seen::Ready) => {
@@ -349,6 +370,9 @@ impl World {
         self.unsure(from_line)?;
         for at in &granted {
             self.m.check_fifo(self.m.oper(*at))?;
+        }
+        for oper in std::mem::take(&mut self.inbound_granted) {
+            self.m.check_fifo(&oper)?;
         }
         let used = self.m.used();
         self.m.check_no_loss(&used)?;
@@ -499,37 +523,7 @@ impl World {
     }
 }
 
-/// The reason that an error names.
-pub(crate) fn bit(kind: Kind) -> u32 {
-    match kind {
-        Kind::Stopped(StopCause::Caller) => why::CALLER,
-        Kind::Stopped(StopCause::Session) => why::SESSION,
-        Kind::Deadline(Which::Operation | Which::Session) => why::DEADLINE,
-        Kind::Deadline(Which::Queue) => why::QUEUE,
-        Kind::Retired(What::Epoch) => why::EPOCH,
-        Kind::Retired(What::Io | What::Pools | What::Admission) => why::RETIRED,
-        Kind::Denied(Denied::Withdrawn) => why::WITHDRAWN,
-        Kind::Denied(Denied::Policy) => why::REVOKED,
-        Kind::Denied(Denied::NotBound) => why::UNBOUND,
-        Kind::Denied(Denied::WidenedDeadline) => why::WIDENED,
-        Kind::Denied(Denied::NotStarted) => why::NOT_STARTED,
-        Kind::Denied(Denied::Delivered) => why::DELIVERED,
-        Kind::Denied(Denied::SecondConnection | Denied::SecondTransfer) => why::SECOND,
-        Kind::Denied(Denied::NoStreamBudget) => why::NO_STREAM,
-        Kind::Denied(Denied::TransferClosed) => why::CLOSED_TRANSFER,
-        Kind::Denied(Denied::ThirdWaiter) => why::THIRD,
-        Kind::Denied(Denied::Exhausted) => why::EXHAUSTED,
-        Kind::JobFailed => why::FAILED,
-        Kind::Denied(Denied::NotReusable) => why::NOT_REUSABLE,
-        Kind::Spent(_) => why::SPENT,
-        Kind::TooLarge(_) => why::TOO_LARGE,
-        Kind::Invalid(Invalid::EmptyChunk) => why::EMPTY,
-        Kind::Invalid(Invalid::PastCapacity) => why::PAST,
-        Kind::Invalid(Invalid::NotStaged) => why::SIDE,
-        Kind::Invalid(Invalid::Depth) => why::DEPTH,
-        Kind::Busy => why::BUSY,
-        Kind::Backoff { .. } => why::BACKOFF,
-        Kind::Ended(_) => why::ENDED,
-        _ => why::OTHER,
-    }
+/// Whether a waiter's time is over.
+fn phase_is_late(m: &Model, oper: &Oper) -> bool {
+    oper.phase == Phase::Queued && m.now >= oper.deadline.min(oper.queue_until)
 }
