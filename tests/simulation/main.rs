@@ -35,9 +35,9 @@
 //!
 //! Covered: sessions, budgets, admission (direct and pooled, staged and at once, with instants of its own), waiting in any
 //! order of polls, cancellation anywhere, stops, buffers, streams, transfers, connections, dials, acquire lines, jobs of all
-//! kinds, cleanup, ingress, follow-ups, metadata of protocols, rotation, retirement of epochs, revocation, withdrawal,
+//! kinds, cleanup, ingress, maintenance, follow-ups, metadata of protocols, rotation, retirement of epochs, revocation, withdrawal,
 //! lowering of limits, closing, retirement, time, lifetimes, leaked buffers, panics of wakers, destructors and jobs. Not yet:
-//! maintenance, probes, scratch memory, observers and the resource table, leaks of anything but buffers. One thread runs it,
+//! probes, scratch memory, observers and the resource table, leaks of anything but buffers. One thread runs it,
 //! but for jobs that block: races of steps are for the models in `loom-tests/`.
 #![allow(clippy::print_stdout, reason = "the figures of a run are its result")]
 

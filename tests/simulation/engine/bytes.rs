@@ -1,5 +1,6 @@
 //! Steps of buffers and streams, and what the model knows of them.
 
+use super::inbound::has_io;
 use super::model::{self, Buffer, Expect, Model, Phase, Stream, Whose, nth, why};
 use super::real::{About, Done, Front, Ready, RealStream, Task};
 use super::world::{Law, Outcome, World};
@@ -114,7 +115,20 @@ impl Model {
 
 impl World {
     pub(crate) fn take_buffer(&mut self, a: u16, b: u16) -> Outcome {
-        let Some(at) = self.nth_io(a) else { return Ok(false) };
+        // Mostly of an operation that has a stream to be written.
+        let streams = || self.streams.iter().zip(&self.m.streams);
+        let written: Vec<usize> = streams()
+            .filter(|(real, _)| real.writer.is_some())
+            .filter_map(|(_, stream)| stream.as_ref().map(|stream| stream.oper))
+            .filter(|at| self.opers[*at].as_ref().is_some_and(|real| has_io(&real.front)))
+            .collect();
+        let at = match usize::from(a).checked_rem(written.len()) {
+            Some(wanted) if !b.is_multiple_of(3) => written[wanted],
+            _ => match self.nth_io(a) {
+                Some(at) => at,
+                None => return Ok(false),
+            },
+        };
         let chunk = self.m.limits.chunk_units * 512;
         let capacity =
             if b.is_multiple_of(16) { u64::from(b / 16 % 3) * chunk } else { 1 + u64::from(b) % chunk };

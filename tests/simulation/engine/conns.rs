@@ -33,9 +33,11 @@ impl Model {
     }
     /// What stands against a dial. `heeds`: those in line come first.
     fn expect_dial(&self, oper: usize, heeds: bool) -> Expect {
-        let client = self.client_of(oper);
+        self.expect_dial_of(self.client_of(oper), self.expect_connection(oper), heeds)
+    }
+    /// The same for whoever it is, beside what stands against that.
+    pub(crate) fn expect_dial_of(&self, client: usize, mut expect: Expect, heeds: bool) -> Expect {
         let (used, s) = (self.used(), &self.limits);
-        let mut expect = self.expect_connection(oper);
         expect.when(self.is_dialing(client), why::BUSY);
         expect.when(self.now < self.clients[client].not_before, why::BACKOFF);
         let per_client = (Dimension::PoolsConnectionsPerClient, Whose::Client);
@@ -69,7 +71,7 @@ impl World {
     fn pool_call(&self, at: usize) -> std::rc::Rc<Call> {
         self.call(at)
     }
-    fn put_conn(&mut self, conn: Conn, real: RealConn) -> usize {
+    pub(crate) fn put_conn(&mut self, conn: Conn, real: RealConn) -> usize {
         let at = model::put(&mut self.m.conns, conn);
         while self.conns.len() <= at {
             self.conns.push(None);
@@ -238,7 +240,7 @@ impl World {
         let Some(at) = self.conn_with(a, |conn| matches!(conn, RealConn::Dial(_))) else { return Ok(false) };
         let Conn { client, link, .. } = *self.m.conn(at);
         let Link::Dialing(oper) = link else { unreachable!("it is a dial") };
-        let expect = self.m.stops(oper);
+        let expect = self.m.holder_stops(oper);
         let Some(RealConn::Dial(reservation)) = self.conns[at].take() else { unreachable!("it is a dial") };
         let socket = Socket::new();
         let number = socket.number();
@@ -280,7 +282,8 @@ impl World {
         };
         let Conn { client, link, .. } = *self.m.conn(at);
         let Link::Active(oper) = link else { unreachable!("it is in use") };
-        let mut expect = self.m.stops(oper);
+        let mut expect = self.m.holder_stops(oper);
+        expect.when(Model::is_permit(oper), why::MAINTENANCE);
         expect.when(!self.m.is_current(client), why::EPOCH);
         let life = self.m.life(self.m.conn(at));
         expect.when(self.m.conn(at).failed || life == Life::Over, why::NOT_REUSABLE);

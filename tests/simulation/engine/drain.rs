@@ -125,6 +125,9 @@ impl World {
                 return Ok(true);
             }
         }
+        if self.end_maintenance(0, 0)? || self.end_maintenance(0, 1)? {
+            return Ok(true);
+        }
         if self.free_chunk(0)? || self.drop_transfer(0)? {
             return Ok(true);
         }

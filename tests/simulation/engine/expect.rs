@@ -32,6 +32,7 @@ pub(crate) mod why {
     pub(crate) const THIRD: u32 = 1 << 25;
     pub(crate) const FAILED: u32 = 1 << 26;
     pub(crate) const EXHAUSTED: u32 = 1 << 27;
+    pub(crate) const MAINTENANCE: u32 = 1 << 28;
     pub(crate) const OTHER: u32 = 1 << 31;
 }
 
@@ -94,6 +95,7 @@ pub(crate) fn bit(kind: Kind) -> u32 {
         Kind::Denied(Denied::TransferClosed) => why::CLOSED_TRANSFER,
         Kind::Denied(Denied::ThirdWaiter) => why::THIRD,
         Kind::Denied(Denied::Exhausted) => why::EXHAUSTED,
+        Kind::Denied(Denied::Maintenance) => why::MAINTENANCE,
         Kind::JobFailed => why::FAILED,
         Kind::Denied(Denied::NotReusable) => why::NOT_REUSABLE,
         Kind::Spent(_) => why::SPENT,

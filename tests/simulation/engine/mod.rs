@@ -10,6 +10,7 @@ mod faults;
 mod gates;
 mod inbound;
 mod jobs;
+mod maintenance;
 mod model;
 mod order;
 mod polls;

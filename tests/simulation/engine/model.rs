@@ -6,6 +6,7 @@
 
 pub(crate) use super::expect::{Expect, Whose, why};
 use super::jobs::{Job, What};
+use super::maintenance::Permit;
 use super::script::Settings;
 use super::transfers::{Chunk, INPUT, OUTPUT, Transfer};
 use latent_capabilities::broker::{Dimension, Terminal, fixed_cost};
@@ -173,6 +174,7 @@ pub(crate) struct Model {
     pub(crate) chunks: Vec<Option<Chunk>>,
     pub(crate) conns: Vec<Option<Conn>>,
     pub(crate) jobs: Vec<Option<Job>>,
+    pub(crate) permits: Vec<Option<Permit>>,
     /// Panics that were contained.
     pub(crate) contained: u64,
     pub(crate) clients: Vec<Client>,
@@ -273,6 +275,7 @@ impl Model {
             chunks: Vec::new(),
             conns: Vec::new(),
             jobs: Vec::new(),
+            permits: Vec::new(),
             contained: 0,
             clients: Vec::new(),
             arrivals: 0,
@@ -380,6 +383,7 @@ impl Model {
                 self.transfers[at] = None;
             }
         }
+        self.reap_permits();
         let mut gone = Vec::new();
         for at in 0..self.opers.len() {
             if self.opers[at].is_some() && !self.is_held(at) {
@@ -446,6 +450,7 @@ impl Model {
             used.of_replaced += u64::from(!self.is_current(conn.client));
             used.failed += u64::from(conn.failed);
         }
+        used.cleaners += self.permits.iter().flatten().count() as u64;
         for job in self.jobs.iter().flatten().filter(|job| job.has_place()) {
             match job.what {
                 What::Close { .. } => used.cleaners += 1,

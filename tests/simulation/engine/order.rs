@@ -20,9 +20,14 @@ pub(crate) struct Owed {
 pub(crate) struct Turns {
     places: [u8; PLACES],
     providers: [[u8; PROVIDERS]; TENANTS],
+    /// Places one of whose waiters left the line, perhaps after a turn that was given back at once.
+    perhaps: [bool; PLACES],
 }
 
 impl Turns {
+    pub(crate) fn note_left(&mut self, oper: &Oper) {
+        self.perhaps[oper.target.map_or(DIRECT, |_| oper.tenant)] = true;
+    }
     pub(crate) fn note(&mut self, oper: &Oper) {
         match oper.target {
             Some(target) => {
@@ -96,7 +101,7 @@ impl Model {
             for one in 0..PLACES {
                 // What only the pools' own limit stands against, direct I/O takes nothing away from.
                 let apart = one == DIRECT && !pool_room;
-                let waited = able && turns.places[other] == 0 && !apart;
+                let waited = able && turns.places[other] == 0 && !turns.perhaps[other] && !apart;
                 let count = &mut owed.places[one][other];
                 *count = if waited { *count + turns.places[one] } else { 0 };
                 if one != other && *count > 1 {
@@ -107,7 +112,7 @@ impl Model {
         for (tenant, able) in able_providers.iter().enumerate() {
             for (other, able) in able.iter().enumerate() {
                 for one in 0..PROVIDERS {
-                    let waited = *able && turns.providers[tenant][other] == 0;
+                    let waited = *able && turns.providers[tenant][other] == 0 && !turns.perhaps[tenant];
                     let count = &mut owed.providers[tenant][one][other];
                     *count = if waited { *count + turns.providers[tenant][one] } else { 0 };
                     if one != other && *count > 1 {
@@ -134,7 +139,7 @@ impl Model {
         }
         for (provider, waits) in waits.iter().enumerate() {
             for (other, waits) in waits.iter().enumerate() {
-                let waited = *waits && turns.places[other] == 0;
+                let waited = *waits && turns.places[other] == 0 && !turns.perhaps[other];
                 for one in (0..TENANTS).filter(|one| *one != other) {
                     let count = &mut self.owed.at_provider[provider][one][other];
                     *count = if waited { *count + turns.providers[one][provider] } else { 0 };

@@ -53,6 +53,8 @@ impl World {
             }
             Kind::Kill => self.m.conns.iter().flatten().any(|conn| conn.socket.is_some()),
             Kind::Forget => self.m.limits.leaks > 0 && buffer(),
+            Kind::BeginRequest | Kind::EndMaintenance => self.m.permits.iter().any(Option::is_some),
+            Kind::MaintenanceDial => self.permits.iter().any(|permit| permit.asks()),
             Kind::Exact => self.next_instant().is_some(),
             Kind::LoudExpiry => self.has_conn(|conn| matches!(conn, RealConn::Idle)),
             _ => true,

@@ -68,6 +68,14 @@ kinds! {
     FollowUp "follow-up" 8;
     /// Metadata of a protocol, `a` bytes, or given back.
     Metadata "metadata" 3;
+    /// A permit for maintenance at provider `a`.
+    Maintain "maintain" 4;
+    /// Permit `a` begins its next request.
+    BeginRequest "begin-request" 10;
+    /// The request of permit `a` asks for the right to dial.
+    MaintenanceDial "maintenance-dial" 14;
+    /// The request of permit `a` ends, or the permit.
+    EndMaintenance "end-maintenance" 8;
     /// Admission `a` asks for its turn, for the first time with the next poll.
     Wait "wait" 110;
     /// Polls future `a`, woken or not.

@@ -2,6 +2,7 @@
 
 use super::expect::bit;
 use super::gates::Gate;
+use super::maintenance::RealPermit;
 use super::model::{Expect, MS, Model, Oper, PROVIDERS, Phase, TENANTS, Whose, why};
 use super::order::Turns;
 use super::real::{About, RealChunk, RealConn, RealOper, RealStream, Task};
@@ -58,6 +59,7 @@ pub(crate) struct World {
     pub(crate) conns: Vec<Option<RealConn>>,
     pub(crate) gates: Vec<Option<Arc<Gate>>>,
     pub(crate) metadata: Vec<ProviderMetadata>,
+    pub(crate) permits: Vec<RealPermit>,
     /// Of those that were called for a connection: who stood before and was not called.
     pub(crate) called: BTreeMap<usize, Vec<usize>>,
     /// Inbound events that were granted in this step.
@@ -155,6 +157,7 @@ impl World {
             conns: Vec::new(),
             gates: Vec::new(),
             metadata: Vec::new(),
+            permits: Vec::new(),
             called: BTreeMap::new(),
             inbound_granted: Vec::new(),
             tasks: Vec::new(),
@@ -347,6 +350,7 @@ impl World {
                 oper.cause |= expect.must | expect.may;
                 oper.phase = ended;
                 if phase == Phase::Queued {
+                    self.turns.note_left(self.m.oper(at));
                     from_line.push(at);
                 }
             } else if settled && !granted.contains(&at) {
