@@ -338,7 +338,7 @@ mod tests {
             let refused = refused_late(request, closed);
             (refused.blocked, refused.scope)
         };
-        let request = Request { provider: 3, ..Request::default() };
+        let request = Request::new(0, 3, 1);
         assert_eq!(of(Some(request), false), (Blocked::Stale, Scope::Provider(3)));
         assert_eq!(of(Some(request), true), (Blocked::Closed, Scope::Node));
         assert_eq!(of(None, true), (Blocked::Closed, Scope::Node));
