@@ -28,6 +28,7 @@ impl World {
     pub(crate) async fn drain(mut self) -> Law {
         loop {
             if self.drain_once()? {
+                self.passed = 0;
                 if self.told {
                     println!("drain  {}", self.tell());
                 }
@@ -37,6 +38,10 @@ impl World {
                     self.order(at, End::Answer).await?;
                 }
                 self.control().await;
+                self.check(true)?;
+            } else if !self.crowded.is_empty() && !self.tasks.is_empty() && self.passed == 0 {
+                // Who found no cell looks for itself.
+                self.pass(10).await;
                 self.check(true)?;
             } else if self.m.forgotten > 0 && !self.tasks.is_empty() {
                 // What was leaked holds what these wait for: their time has to end.

@@ -20,6 +20,7 @@ mod requests;
 mod script;
 mod sockets;
 mod transfers;
+mod wakes;
 mod world;
 
 pub(crate) use script::{Kind, Script};

@@ -14,6 +14,7 @@ impl World {
     pub(crate) async fn step(&mut self, op: Op) -> Outcome {
         let Op { kind, a, b } = op;
         let mut settled = false;
+        self.passed = 0;
         let did = match kind {
             Kind::Open => self.open(a, b),
             Kind::Close => self.end_session(a, true),
