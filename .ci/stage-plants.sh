@@ -17,6 +17,8 @@ waiting_given_first       account_scopes  moving_to_running_has_no_gap
 rollback_skips_the_last   account_scopes  two_reservations_over_three_words
 list_without_tag          arena           free_list_aba
 park_after_the_look       park            park_vs_change
+park_without_a_second_look ring          a_parked_writer_learns_of_half_a_ring
+pop_looks_for_no_writer   ring            a_parked_writer_learns_of_half_a_ring
 release_without_a_signal  line            enqueue_meets_release
 credit_after_the_sweep    credits         ending_meets_a_refusal
 swallowed_grant           lib             a_grant_that_is_not_started_goes_back_at_its_deadline

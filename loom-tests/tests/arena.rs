@@ -1,4 +1,4 @@
-//! Models of the slot word and of the head words: `mem::arena`, invariants M1 to M10.
+//! Models of the slot word and of the head words: `mem::arena`, invariants M1 to M11.
 //!
 //! What an occupant holds is read and written here by relaxed loads and stores. Such a pair loses an update, or reads an old
 //! value, unless the arena's own steps order the threads: so a tally that comes out right shows that they do.
@@ -6,7 +6,9 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use latent_capabilities::model::mem::arena::{Anchor, Bits, Ending, Lease, Nest, Occupant, Root, RootPin};
+use latent_capabilities::model::mem::arena::{
+    Anchor, Bits, Ending, Lease, Nest, Occupant, Root, RootPin, Sheaf,
+};
 use latent_capabilities::model::mem::kept::Kept;
 use latent_capabilities::model::sync::atomic::{AtomicBool, AtomicU64};
 use latent_capabilities::model::sync::order;
@@ -501,5 +503,29 @@ fn mark_vs_take() {
         }
         let reached = thread.join().unwrap();
         assert!(saw || reached, "they missed each other");
+    });
+}
+
+/// M2: leases that are counted together and given out one by one end their slot once, whoever goes last.
+#[test]
+fn a_sheaf_meets_the_last_lease() {
+    check("arena_sheaf", Bound::Complete, || {
+        let (broker, seen) = broker(1);
+        let call = call(session(&broker)).expect("a free call");
+        let mut sheaf = Sheaf::new();
+        // One, then two, of which one is left.
+        let given = [sheaf.take(&call), sheaf.take(&call)];
+        let other = thread::spawn(move || {
+            let [first, second] = given;
+            first.one.store(1, order::COUNT);
+            drop((first, second));
+        });
+        call.two.store(1, order::COUNT);
+        drop(call);
+        drop(sheaf);
+        other.join().unwrap();
+        assert_eq!(seen.calls_ended.load(Relaxed), 1);
+        drop(broker);
+        assert_eq!((seen.sessions_ended.load(Relaxed), seen.freed.load(Relaxed)), (1, 1));
     });
 }

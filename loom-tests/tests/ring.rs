@@ -1,4 +1,4 @@
-//! Models of the stream ring: `mem::ring`, invariants R1 to R6 and W1 to W4. loom sees every access to a cell of the ring
+//! Models of the stream ring: `mem::ring`, invariants R1 to R7 and W1 to W4. loom sees every access to a cell of the ring
 //! and to a waker cell, so two that touch one at the same time fail the model.
 #![cfg(loom)]
 
@@ -202,6 +202,7 @@ fn terminate_vs_push() {
         let stopper = thread::spawn(move || slot.terminate(STOP));
         let mut items = Vec::new();
         let end = pop_all(&mut consumer, &mut items);
+        assert_eq!(consumer.try_pop(), Pop::End(end), "an end that was read stays");
         let lost = consumer.close().count();
         let (pushed, writers_end) = writer.join().unwrap();
         stopper.join().unwrap();
@@ -231,6 +232,41 @@ fn both_sides_park() {
         });
         assert_eq!(items, [0, 1]);
         writer.join().unwrap();
+    });
+}
+
+/// R7: a reader that reads half of a full ring and then stops has woken the writer, or the writer has seen it.
+#[test]
+fn a_parked_writer_learns_of_half_a_ring() {
+    check("ring_parked_writer_half", BOUND, || {
+        let (_slot, mut producer, mut consumer) = ring(3);
+        assert_eq!(push_all(&mut producer, 3), 3);
+        let writer = thread::spawn(move || {
+            assert_eq!(block_on(push(&mut producer, 3)), Ok(()));
+            producer
+        });
+        let read = [consumer.try_pop(), consumer.try_pop()];
+        assert_eq!(read, [0, 1].map(|item| Pop::Item(Box::new(item))));
+        drop(writer.join().unwrap());
+        assert_eq!(consumer.close().map(|item| *item).collect::<Vec<_>>(), [2, 3]);
+    });
+}
+
+/// R4, W1: a push that a stop and a close come before takes its item back, whatever of the ring is used already.
+#[test]
+fn a_refused_push_keeps_its_item() {
+    check("ring_refused_push", BOUND, || {
+        let (slot, mut producer, mut consumer) = ring(2);
+        producer.try_push(Box::new(0)).expect("an empty ring has room");
+        let writer = thread::spawn(move || {
+            let pushed = producer.try_push(Box::new(1)).is_ok();
+            assert!(pushed || producer.try_push(Box::new(1)).is_err(), "what is refused stays refused");
+            pushed
+        });
+        slot.terminate(STOP);
+        let lost: Vec<u32> = consumer.close().map(|item| *item).collect();
+        let pushed = writer.join().unwrap();
+        assert_eq!(lost.len(), 1 + usize::from(pushed), "an item is the ring's or its writer's");
     });
 }
 

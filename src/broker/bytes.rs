@@ -320,13 +320,31 @@ impl Charged {
         self.change(|meta| meta.charge = Charge::Result);
         Ok(())
     }
-    /// Whether a stream has delivered it.
+    /// Whether a stream has delivered it, or is to.
     pub(crate) fn is_delivered(&self) -> bool {
         self.meta().stream.is_some()
     }
-    /// A stream delivers it: it holds the stream's slot from now on.
-    pub(crate) fn deliver(&mut self, stream: StreamLease) {
-        self.change(|meta| meta.stream = Some(stream));
+    /// A stream is to deliver it: it holds the stream's slot from now on. Gives its length. `blocks` are the node's, which the
+    /// stream has at hand. None, and nothing changed: it is not a result, a stream has delivered it, it is empty, or longer than
+    /// `most`.
+    #[inline]
+    pub(crate) fn deliver(
+        &mut self,
+        blocks: &Blocks,
+        most: u64,
+        stream: impl FnOnce() -> StreamLease,
+    ) -> Option<u64> {
+        let Some(block) = &mut self.block else {
+            crate::broken::accounting("a buffer was used after its drop");
+        };
+        let meta = blocks.meta_mut(block);
+        // Never below the cursor.
+        let length = u64::from(meta.written - meta.cursor);
+        if meta.charge != Charge::Result || meta.stream.is_some() || length == 0 || length > most {
+            return None;
+        }
+        meta.stream = Some(stream());
+        Some(length)
     }
 }
 

@@ -167,7 +167,8 @@ pub(crate) fn check(session: &SessionLease) -> Result<u64, Error> {
 /// word, by a step that a stopped session refuses; so where none is counted there is nobody to reach.
 fn end(session: &SessionLease, how: u64) {
     let before = SessionBits(session.word().set(how));
-    if !before.is_stopped() && before.calls() > 0 {
+    // Whoever stops it a second time need not wait for the first, who may still be on the way: each reaches them all.
+    if before.calls() > 0 {
         session_core::interrupt_watched(session);
     }
 }

@@ -5,8 +5,8 @@ use crate::account::dimension::Dimension;
 use crate::account::shares::Share;
 use crate::broker::bytes::{Blocks, ByteScopes, Charged};
 use crate::broker::error::Error;
-use crate::broker::ground::OperationLease;
-use crate::mem::arena::{Ending, Lease, Occupant};
+use crate::broker::ground::{IoGround, OperationLease};
+use crate::mem::arena::{Ending, Lease, Near, Occupant};
 use crate::mem::ring::RingSlot;
 use crate::queue::window::{Direction, PLACES_MAX};
 use crate::sync::atomic::{AtomicU32, AtomicU64};
@@ -19,6 +19,8 @@ pub(crate) struct Beside;
 pub(crate) type StreamSlot = RingSlot<Charged, Beside>;
 /// A counted hold on a stream's slot.
 pub(crate) type StreamLease = Lease<StreamSlot>;
+/// The hold of an end, which knows the way to the blocks.
+pub(crate) type StreamHold = Near<StreamSlot, IoGround>;
 
 impl Occupant for StreamSlot {
     type Pin = OperationLease;

@@ -6,6 +6,8 @@
 //! | --- | --- | --- |
 //! | [`Anchor`] | a root's allocation (control path: brokers, registries) | drop |
 //! | [`Lease`] | one slot, counted in the slot's word | drop; the last one runs [`Occupant::last_lease`] |
+//! | [`Sheaf`] | the same, several at once, to be given out | drop, in one step |
+//! | [`Near`] | what its lease does; and has the address of a part of what that reaches | drop |
 //! | [`Pin`] | what a slot itself hangs from; stored in the slot, moved out by [`Ending::finish`] | drop, last of all |
 //! | HELD | the slot, but not its leases: membership in a line | [`Nest::release_hold`], [`Nest::step_held`] |
 //! | (index, incarnation) | nothing; [`Nest::upgrade`] makes a lease of it while the slot still has one | - |
@@ -90,6 +92,8 @@
 //!   pointers and on references to the atomic alone.
 //! * **M10.** The address of a slot does not change: tables are made before the first lease and never move their
 //!   elements; a nest's home is reached from `&C`, and nobody has `&mut C` while the root lives.
+//! * **M11.** What a pin reaches, for any lifetime that it is borrowed for, stays where it is as long as the pin does: a slot
+//!   with a lease keeps its pin (M6), and nobody borrows a pin, or what it reaches, exclusively.
 //!
 //! # What it costs
 //!
@@ -104,9 +108,11 @@ mod lease;
 mod root;
 mod nest;
 mod stock;
+mod near;
 
 pub use held::SteppedHeld;
 pub use lease::{Ending, Lease, Occupant, Pin, Rest, Taken};
+pub use near::{Near, Sheaf};
 pub use nest::{Nest, Stepped};
 pub use root::{Anchor, Full, Root, RootPin};
 pub use stock::{Cell, Drained, KEEPS_MAX, KEPT_MAX, LABEL_BITS, Spare};

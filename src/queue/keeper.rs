@@ -88,6 +88,14 @@ impl Keeper {
         if watched >= kept(until) && watched != GONE { true } else { self.watch_sooner(lease, until) }
     }
 
+    /// Whether it will look at the operation at its deadline or before. One that is gone will not.
+    #[inline]
+    #[must_use]
+    pub fn watches<K: Tenure>(lease: &Lease<Operation<K>>) -> bool {
+        let watched = lease.watch.load(order::COUNT);
+        watched >= kept(lease.deadline.load(order::COUNT)) && watched != GONE
+    }
+
     #[cold]
     fn watch_sooner<K: Tenure>(&self, lease: &Lease<Operation<K>>, until: u64) -> bool {
         if !self.is_there() {

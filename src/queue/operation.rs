@@ -145,6 +145,11 @@ impl State {
     pub fn cause(self) -> Cause {
         Cause::from_bits((self.0.user() & CAUSE) >> CAUSE_SHIFT)
     }
+    /// Whether it was stopped.
+    #[inline]
+    pub fn has_cause(self) -> bool {
+        self.0.user() & CAUSE != 0
+    }
     /// Whether the front owner (admission, ready or call) is still alive.
     pub fn has_front(self) -> bool {
         self.0.user() & FRONT != 0

@@ -138,6 +138,12 @@ impl Watch {
         }
     }
 
+    /// Whether there is anything to [`leave`](Self::leave).
+    #[inline]
+    pub fn is_registered(&self) -> bool {
+        self.seat.is_some() || self.sleep.is_some()
+    }
+
     /// Gives the park cell back and forgets the timer. The watch can be used again.
     pub fn leave<K: Tenure>(self: Pin<&mut Self>, lease: &Lease<Operation<K>>) {
         let mut this = self.project();

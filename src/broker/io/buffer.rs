@@ -1,10 +1,11 @@
 //! Buffers: fixed, zeroizing storage of one operation, charged before it exists.
 use crate::account::budget::spend;
 use crate::account::dimension::Dimension;
-use crate::broker::bytes::{Charge, Charged};
+use crate::broker::bytes::{Blocks, Charge, Charged};
 use crate::broker::error::{Denied, Error};
 use crate::broker::ground::OperationLease;
 use crate::broker::io::admission::{check, glance, has_started};
+use crate::broker::slots::StreamLease;
 use crate::sync::order;
 
 /// Initialized, fixed-capacity, zeroizing storage that belongs to one operation.
@@ -49,6 +50,7 @@ fn checked_slowly(lease: &OperationLease, capacity: usize, framing: u32) -> Resu
 
 impl IoBuffer {
     /// The operation that it belongs to.
+    #[inline]
     pub(super) fn operation(&self) -> &OperationLease {
         self.0.operation()
     }
@@ -56,10 +58,22 @@ impl IoBuffer {
     pub(super) fn is_delivered(&self) -> bool {
         self.0.is_delivered()
     }
+    /// See [`Charged::deliver`].
+    #[inline]
+    pub(super) fn deliver(
+        &mut self,
+        blocks: &Blocks,
+        most: u64,
+        stream: impl FnOnce() -> StreamLease,
+    ) -> Option<u64> {
+        self.0.deliver(blocks, most, stream)
+    }
     /// What lies in a stream's ring.
+    #[inline]
     pub(super) fn into_charged(self) -> Charged {
         self.0
     }
+    #[inline]
     pub(super) fn from_charged(charged: Charged) -> IoBuffer {
         IoBuffer(charged)
     }

@@ -1,7 +1,7 @@
 //! What is out of a transfer's window: buffers being filled, and chunks on their way.
 use crate::broker::bytes::{BlockMeta, Blocks, ByteScopes, Charge, charged_block, io};
 use crate::broker::error::{Denied, Error, Invalid};
-use crate::broker::io::admission::check;
+use crate::broker::io::look::check_on;
 use crate::broker::slots::{TransferLease, refund};
 use crate::mem::blocks::Block;
 use crate::queue::window::{self, Direction, Window};
@@ -30,15 +30,18 @@ impl Held {
     pub(super) fn into_buffer(self) -> IoTransferBuffer {
         IoTransferBuffer { held: self }
     }
+    #[inline]
     fn blocks(&self) -> &Blocks {
         &io(self.lease.pin()).blocks
     }
+    #[inline]
     fn block(&self) -> &Block {
         match &self.block {
             Some(block) => block,
             None => crate::broken::accounting("a chunk was used after its drop"),
         }
     }
+    #[inline]
     fn meta(&self) -> &BlockMeta {
         self.blocks().meta(self.block())
     }
@@ -46,12 +49,14 @@ impl Held {
         let blocks = self.blocks();
         &blocks.bytes(self.block())[blocks.meta(self.block()).live()]
     }
+    #[inline]
     fn parts(&mut self) -> (&mut Block, &Blocks) {
         let Self { block: Some(block), lease } = self else {
             crate::broken::accounting("a chunk was used after its drop");
         };
         (block, &io(lease.pin()).blocks)
     }
+    #[inline]
     fn change<R>(&mut self, change: impl FnOnce(&mut BlockMeta) -> R) -> R {
         let (block, blocks) = self.parts();
         change(blocks.meta_mut(block))
@@ -120,7 +125,7 @@ impl IoTransferBuffer {
     ///
     /// The operation was stopped or its deadline passed.
     pub fn spare_mut(&mut self, limit: usize) -> Result<&mut [u8], Error> {
-        check(self.held.lease.pin())?;
+        check_on(self.held.lease.pin())?;
         Ok(self.held.spare_mut(limit))
     }
     /// Notes that `count` bytes of the spare part were written.
@@ -139,7 +144,7 @@ impl IoTransferBuffer {
     /// passed; the transfer was dropped; stopped or deadline.
     pub fn finish(self) -> Result<IoTransferChunk, Error> {
         let lease = &self.held.lease;
-        check(lease.pin())?;
+        check_on(lease.pin())?;
         if Window(lease.word().load()).is_closed(Direction::Output) {
             return Err(Error::denied(Denied::TransferClosed));
         }

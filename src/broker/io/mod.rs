@@ -22,6 +22,7 @@ mod buffer;
 mod call;
 mod chunk;
 mod job;
+mod look;
 mod memory;
 mod ready;
 mod runtime;

@@ -3,6 +3,9 @@
 //! A stream is a slot of its own, pinned by its operation, with one word for everything that the two ends can disagree about
 //! (`mem::ring`). Writing a chunk moves its handle; no byte is copied.
 //!
+//! A chunk that is ready to be taken, by an end that is ready to take it, costs one locked step to write and none to read; beside
+//! that each half of a ring costs one, and every sixteenth chunk the count of the slot's leases, which chunks hold.
+//!
 //! ```text
 //!            retained chunk           delivered chunk, holds the stream's slot
 //!   writer ───────────────▶ [ring] ─────────────────▶ reader
@@ -12,15 +15,15 @@
 use crate::account::dimension::Dimension;
 use crate::account::scope::Scope;
 use crate::account::shares::Share;
-use crate::broker::bytes::{ByteScopes, io};
+use crate::broker::bytes::{ByteScopes, Charged, io};
 use crate::broker::error::{Denied, Error, Invalid, Kind, Terminal};
 use crate::broker::ground::{Ground, OperationLease};
-use crate::broker::io::admission::check;
 use crate::broker::io::buffer::IoBuffer;
 use crate::broker::io::call::poll_stop;
+use crate::broker::io::look::Looks;
 use crate::broker::io::wait::IoWait;
-use crate::broker::slots::StreamLease;
-use crate::mem::arena::Nest;
+use crate::broker::slots::{StreamHold, StreamLease, StreamSlot};
+use crate::mem::arena::{Nest, Sheaf};
 use crate::mem::ring::{Consumer, Pop, Producer, Push, RingSlot};
 use crate::queue::wait::Watch;
 use pin_project_lite::pin_project;
@@ -40,10 +43,12 @@ pub(super) fn open(lease: &OperationLease, depth: usize) -> Result<(IoStreamWrit
         crate::broken::accounting("a stream was charged but no stream slot is free");
     };
     let reader = writer.duplicate();
-    let (producer, consumer) = RingSlot::open(writer, reader, depth);
+    let near = |lease| StreamHold::new(lease, |operation| io(operation));
+    let (producer, consumer) = RingSlot::open(near(writer), near(reader), depth);
+    let looks = Looks::new;
     Ok((
-        IoStreamWriter { ring: producer, accepted: 0, gap: false },
-        IoStreamReader { ring: consumer, ended: None, reading: false },
+        IoStreamWriter { sheaf: Sheaf::new(), ring: producer, accepted: 0, gap: false, looks: looks() },
+        IoStreamReader { ring: consumer, ended: None, looks: looks() },
     ))
 }
 
@@ -79,17 +84,22 @@ pub enum TryWrite {
 #[must_use = "dropping a writer ends its stream as uncertain"]
 #[derive(Debug)]
 pub struct IoStreamWriter {
-    ring: Producer<StreamLease>,
+    /// Leases of the slot for the chunks that are to come. Declared in front of the ring, which keeps the slot.
+    sheaf: Sheaf<StreamSlot>,
+    ring: Producer<StreamHold>,
     /// Bytes that went into the ring, ever.
     accepted: u64,
     /// A chunk that belonged into the stream was destroyed.
     gap: bool,
+    looks: Looks,
 }
 
 impl IoStreamWriter {
+    #[inline]
     fn slot(&self) -> &StreamLease {
-        self.ring.slot()
+        self.ring.slot().lease()
     }
+    #[inline]
     fn operation(&self) -> &OperationLease {
         self.slot().pin()
     }
@@ -126,22 +136,33 @@ impl IoStreamWriter {
         })
     }
 
-    /// Moves an admitted chunk into the ring.
-    fn push(&mut self, buffer: IoBuffer) -> Result<(), TryWrite> {
-        if let Err(why) = check(self.operation()) {
-            return Err(TryWrite::Error(halt(self.slot(), why).into()));
-        }
-        let length = buffer.len() as u64;
+    /// Marks an admitted chunk as one that this stream delivers; gives its length.
+    #[inline]
+    fn mark(&mut self, buffer: &mut IoBuffer) -> Option<u64> {
+        let hold = self.ring.slot();
+        let most = hold.part().limits.stream_bytes - self.accepted;
+        buffer.deliver(&hold.part().blocks, most, || self.sheaf.take(hold.lease()))
+    }
+
+    /// Moves a chunk of so many bytes into the ring.
+    #[inline]
+    fn push(&mut self, buffer: IoBuffer, length: u64) -> Result<(), TryWrite> {
         // Counted first: the reader's waker may panic out of a push that happened.
         self.accepted += length;
-        let refused = match self.ring.try_push(buffer.into_charged()) {
-            Ok(()) => return Ok(()),
-            Err(Push::Full(charged)) => TryWrite::Full(IoBuffer::from_charged(charged)),
-            Err(Push::Closed(_destroyed)) => TryWrite::Error(Terminal::Closed.into()),
-            Err(Push::Terminal(_destroyed, code)) => TryWrite::Error(terminal(code).into()),
-        };
+        match self.ring.try_push(buffer.into_charged()) {
+            Ok(()) => Ok(()),
+            Err(refused) => Err(self.refused(refused, length)),
+        }
+    }
+
+    #[cold]
+    fn refused(&mut self, refused: Push<Charged>, length: u64) -> TryWrite {
         self.accepted -= length;
-        Err(refused)
+        match refused {
+            Push::Full(charged) => TryWrite::Full(IoBuffer::from_charged(charged)),
+            Push::Closed(_destroyed) => TryWrite::Error(Terminal::Closed.into()),
+            Push::Terminal(_destroyed, code) => TryWrite::Error(terminal(code).into()),
+        }
     }
 
     /// Writes a chunk, waiting for room in the ring if it is full. A staged chunk is retained first.
@@ -154,6 +175,7 @@ impl IoStreamWriter {
     /// In each case the chunk is destroyed. A buffer of another operation, one that a stream has delivered, or an empty
     /// one; the stream's total would be passed (which ends it as [`Terminal::TooLarge`]); whatever
     /// [`IoBuffer::retain`] refuses; the stream has ended, or its operation was stopped or its deadline passed.
+    #[inline]
     pub fn write(&mut self, buffer: IoBuffer) -> Write<'_> {
         Write { writer: self, pending: Some(buffer), watch: Watch::new() }
     }
@@ -163,9 +185,35 @@ impl IoStreamWriter {
     /// # Errors
     ///
     /// As [`write`](Self::write); a full ring gives the chunk back.
-    pub fn try_write(&mut self, buffer: IoBuffer) -> Result<(), TryWrite> {
-        let buffer = self.admit(buffer).map_err(TryWrite::Error)?;
-        self.push(buffer)
+    #[inline]
+    pub fn try_write(&mut self, mut buffer: IoBuffer) -> Result<(), TryWrite> {
+        // All at hand: this operation's, a result, no stop and no end known, room.
+        if buffer.operation().is_same(self.operation())
+            && self.looks.quick(self.operation())
+            && self.ring.has_room()
+            && let Some(length) = self.mark(&mut buffer)
+        {
+            self.looks.spend();
+            return self.push(buffer, length);
+        }
+        self.look_and_write(buffer)
+    }
+
+    /// The same, one question after another.
+    #[cold]
+    fn look_and_write(&mut self, buffer: IoBuffer) -> Result<(), TryWrite> {
+        let mut buffer = self.admit(buffer).map_err(TryWrite::Error)?;
+        let hold = self.ring.slot();
+        if let Err(why) = self.looks.check(hold.lease().pin()) {
+            return Err(TryWrite::Error(halt(self.slot(), why).into()));
+        }
+        let length = buffer.len() as u64;
+        // What finds no room comes back as it was.
+        if self.ring.has_room() {
+            let marked = self.mark(&mut buffer);
+            debug_assert_eq!(marked, Some(length), "what was admitted may be delivered");
+        }
+        self.push(buffer, length)
     }
 
     /// [`write`](Self::write) for code that polls by hand. Takes the chunk out of `pending` when it is written or
@@ -183,6 +231,7 @@ impl IoStreamWriter {
         self.poll(pending, cx, |lease, cx| wait.poll_stop(lease, cx))
     }
 
+    #[inline]
     fn poll(
         &mut self,
         pending: &mut Option<IoBuffer>,
@@ -246,11 +295,12 @@ pin_project! {
     impl<'a> PinnedDrop for Write<'a> {
         fn drop(this: Pin<&mut Self>) {
             let this = this.project();
-            this.watch.leave(this.writer.operation());
-            if this.pending.is_some() {
+            // Whoever parked has registered its watch too.
+            if this.watch.is_registered() {
+                this.watch.leave(this.writer.operation());
                 this.writer.ring.unpark();
-                this.writer.gap = true;
             }
+            this.writer.gap |= this.pending.is_some();
         }
     }
 }
@@ -258,6 +308,7 @@ pin_project! {
 impl Future for Write<'_> {
     type Output = Result<(), Error>;
 
+    #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         this.writer.poll(this.pending, cx, |lease, cx| poll_stop(lease, this.watch, cx))
@@ -268,24 +319,28 @@ impl Future for Write<'_> {
 #[must_use = "dropping a reader closes its stream"]
 #[derive(Debug)]
 pub struct IoStreamReader {
-    ring: Consumer<StreamLease>,
+    ring: Consumer<StreamHold>,
     /// How the stream ended, once that was read. It stays.
     ended: Option<Terminal>,
-    /// A read is under way. Found by the next read, it says that the writer's waker panicked out of it, with a chunk.
-    reading: bool,
+    /// A read that is found under way by the next one says that the writer's waker panicked out of it, with a chunk.
+    looks: Looks,
 }
 
 impl IoStreamReader {
+    #[inline]
     fn slot(&self) -> &StreamLease {
-        self.ring.slot()
+        self.ring.slot().lease()
     }
+    #[inline]
     fn operation(&self) -> &OperationLease {
         self.slot().pin()
     }
 
     /// The end was read: remembers it and destroys what is queued behind a stop.
+    #[cold]
     fn end(&mut self, terminal: Terminal) -> Result<Option<IoBuffer>, Error> {
         let terminal = *self.ended.get_or_insert(terminal);
+        self.looks.reset();
         drop(self.ring.close());
         match terminal {
             Terminal::Eof => Ok(None),
@@ -297,28 +352,38 @@ impl IoStreamReader {
     ///
     /// Never waits. Chunks that were queued come before the end; after a stop or the deadline the end comes at once, and
     /// what was queued is destroyed.
+    #[inline]
     pub fn try_read(&mut self) -> Poll<Result<Option<IoBuffer>, Error>> {
-        if let Some(terminal) = self.ended {
-            return Poll::Ready(self.end(terminal));
+        // A reader that has read the end has no quick looks left.
+        if !self.looks.quick(self.operation())
+            && let Err(end) = self.look()
+        {
+            return Poll::Ready(end);
         }
-        if let Err(why) = check(self.operation()) {
-            let terminal = halt(self.slot(), why);
-            return Poll::Ready(self.end(terminal));
-        }
-        if std::mem::replace(&mut self.reading, true) {
-            // A chunk is missing, so what follows is not the stream any more.
-            return Poll::Ready(self.end(Terminal::Uncertain));
-        }
+        let before = self.looks.begin();
         let popped = self.ring.try_pop();
-        self.reading = false;
+        self.looks.over(before);
         match popped {
-            Pop::Item(mut chunk) => {
-                chunk.deliver(self.slot().duplicate());
-                Poll::Ready(Ok(Some(IoBuffer::from_charged(chunk))))
-            }
+            Pop::Item(chunk) => Poll::Ready(Ok(Some(IoBuffer::from_charged(chunk)))),
             Pop::Empty => Poll::Pending,
             Pop::End(code) => Poll::Ready(self.end(terminal(code))),
         }
+    }
+
+    /// Whether there is anything to read from; if not, what the read gives.
+    #[cold]
+    fn look(&mut self) -> Result<(), Result<Option<IoBuffer>, Error>> {
+        if let Some(terminal) = self.ended {
+            return Err(self.end(terminal));
+        }
+        if self.looks.is_under_way() {
+            // A chunk is missing, so what follows is not the stream any more.
+            return Err(self.end(Terminal::Uncertain));
+        }
+        self.looks.check(self.ring.slot().lease().pin()).map_err(|why| {
+            let terminal = halt(self.slot(), why);
+            self.end(terminal)
+        })
     }
 
     /// The next chunk; `None` at the end of a complete stream, and on every read after it.
@@ -330,6 +395,7 @@ impl IoStreamReader {
     ///
     /// The stream ended in another way ([`Kind::Ended`]), after all chunks that were queued before that end; or the
     /// operation was stopped or its deadline passed. It stays so on every read after it.
+    #[inline]
     pub fn read(&mut self) -> Read<'_> {
         Read { reader: self, watch: Watch::new() }
     }
@@ -347,6 +413,7 @@ impl IoStreamReader {
         self.poll(cx, |lease, cx| wait.poll_stop(lease, cx))
     }
 
+    #[inline]
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -392,8 +459,11 @@ pin_project! {
     impl<'a> PinnedDrop for Read<'a> {
         fn drop(this: Pin<&mut Self>) {
             let this = this.project();
-            this.watch.leave(this.reader.operation());
-            this.reader.ring.unpark();
+            // Whoever parked has registered its watch too.
+            if this.watch.is_registered() {
+                this.watch.leave(this.reader.operation());
+                this.reader.ring.unpark();
+            }
         }
     }
 }
@@ -401,6 +471,7 @@ pin_project! {
 impl Future for Read<'_> {
     type Output = Result<Option<IoBuffer>, Error>;
 
+    #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         this.reader.poll(cx, |lease, cx| poll_stop(lease, this.watch, cx))

@@ -174,6 +174,41 @@ fn whatever_lives_keeps_what_it_lives_in() {
 }
 
 #[test]
+fn what_is_near_a_lease_is_kept_by_it() {
+    let (broker, freed) = broker(1);
+    let near = Near::new(call(session(&broker)), |session| &session.shared().ended);
+    drop(broker);
+    let moved = Box::new(near);
+    assert!(std::ptr::eq(moved.part(), &raw const moved.lease().shared().ended));
+    moved.part().fetch_add(5, Relaxed);
+    assert_eq!((moved.part().load(Relaxed), freed.load(Relaxed)), (5, 0));
+    drop(moved);
+    assert_eq!(freed.load(Relaxed), 1);
+}
+
+#[test]
+fn a_sheaf_counts_more_each_time_and_gives_back_what_is_left() {
+    let (broker, _) = broker(1);
+    let call = call(session(&broker));
+    let mut sheaf = Sheaf::new();
+    let mut taken = Vec::new();
+    for count in 1..=40 {
+        taken.push(sheaf.take(&call));
+        // One, two, four, eight, sixteen, sixteen.
+        let counted = [1, 3, 7, 15, 31, 47].into_iter().find(|&counted| counted >= count);
+        assert_eq!(Some(call.word().load().leases() - 1), counted, "after {count}");
+    }
+    assert!(taken.iter().all(|lease| lease.is_same(&call)));
+    drop(taken);
+    assert_eq!(call.word().load().leases(), 1 + 7);
+    drop(call);
+    assert_eq!(broker.live(), 1, "the sheaf keeps the slot");
+    drop(sheaf);
+    assert_eq!(broker.live(), 0);
+    drop(Sheaf::<Call>::new());
+}
+
+#[test]
 fn the_ending_of_a_root_slot_has_the_occupant_to_itself() {
     let (broker, _) = broker(1);
     let label: Arc<str> = "a label".into();

@@ -9,6 +9,34 @@ use crate::foreign::foreign;
 use crate::sync::Hollow;
 use crate::sync::atomic::AtomicBool;
 
+/// Moves an item out of its cell.
+///
+/// A handle of two words was written as two words. Read at once, as the compiler would, it could not be passed on from the
+/// writes that are still under way, if both ends are on one core: that would cost more than all the rest of a pop. So each word is
+/// read for itself.
+///
+/// # Safety
+///
+/// The cell holds an item, which is the caller's, and is not read again.
+#[inline]
+pub(super) unsafe fn take_out<T>(cell: *const MaybeUninit<T>) -> T {
+    type Part = MaybeUninit<u64>;
+    if size_of::<T>() != 2 * size_of::<Part>() || align_of::<T>() != align_of::<Part>() {
+        // SAFETY: R2: by the contract of this function.
+        return unsafe { cell.cast::<T>().read() };
+    }
+    let from = cell.cast::<Part>();
+    // SAFETY: R2: the first half of the cell; any bytes are a valid `Part`.
+    let first = unsafe { from.read_volatile() };
+    // SAFETY: R2: the second half of the cell, which is two parts long.
+    let second = unsafe { from.wrapping_add(1).read_volatile() };
+    let mut item = MaybeUninit::<T>::uninit();
+    // SAFETY: R2: an item is two parts long and aligned as they are.
+    unsafe { item.as_mut_ptr().cast::<[Part; 2]>().write([first, second]) };
+    // SAFETY: R2: these are all the bytes of the item, by the contract of this function.
+    unsafe { item.assume_init() }
+}
+
 /// One waker, guarded by a PARKED bit of the ring's word and by `full`.
 ///
 /// `full` is why a wake costs no second read-modify-write: the waker side turns PARKED off in the step that changes the
@@ -53,6 +81,20 @@ impl WakerCell {
         waker
     }
 
+    /// Moves the waker out and wakes it, as the last thing a call does.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::take`].
+    #[cold]
+    pub(super) unsafe fn take_and_wake(&self) {
+        // SAFETY: R5: by the contract of this function.
+        let waker = unsafe { self.take() };
+        if let Err(panic) = foreign(|| waker.wake()) {
+            panic.resume();
+        }
+    }
+
     /// Whether the waker in the cell and `waker` wake the same task.
     ///
     /// # Safety
@@ -65,22 +107,15 @@ impl WakerCell {
     }
 }
 
-/// Wakes one task, as the last thing a call does.
-pub(super) fn wake(waker: Waker) {
-    if let Err(panic) = foreign(|| waker.wake()) {
-        panic.resume();
-    }
-}
-
 impl<T, X> RingSlot<T, X> {
-    /// Parks the waiter of `end`. False: it need not wait. True: `waker` will be woken, or was.
+    /// Parks the waiter of `end`, by a step from a word that `waits`. False: there is none. True: `waker` will be woken, or was.
     ///
     /// # Safety
     ///
     /// The caller is the open end `end`, exclusively.
-    pub(super) unsafe fn park(&self, end: End, capacity: u8, waker: &Waker) -> bool {
+    pub(super) unsafe fn park(&self, end: End, waker: &Waker, waits: impl Fn(Word) -> bool) -> bool {
         let cell = self.waker(end);
-        let mut word = Word(self.word.load(order::OBSERVE));
+        let mut word = self.look();
         let _replaced = if word.is_parked(end) {
             // SAFETY: R5: PARKED is on, so the waiter, which is the caller, put its waker in.
             if unsafe { cell.holds(waker) } {
@@ -100,7 +135,7 @@ impl<T, X> RingSlot<T, X> {
         } else {
             None
         };
-        if !word.waits(end, capacity) {
+        if !waits(word) {
             return false;
         }
         if cell.is_being_emptied() {
@@ -113,7 +148,7 @@ impl<T, X> RingSlot<T, X> {
         let waker = waker.clone();
         // SAFETY: R5: the caller is the waiter, PARKED is off (only the caller turns it on), the cell is not being emptied.
         unsafe { cell.put(waker) };
-        let parked = self.step(word, |word| word.waits(end, capacity).then(|| word.parked(end)));
+        let parked = self.step(word, |word| waits(word).then(|| word.parked(end)));
         if parked.is_err() {
             // SAFETY: R5: put in above, and PARKED was not turned on.
             drop(unsafe { cell.take() });
@@ -127,7 +162,10 @@ impl<T, X> RingSlot<T, X> {
     ///
     /// The caller is the open end `end`, exclusively.
     pub(super) unsafe fn unpark(&self, end: End) -> bool {
-        let word = Word(self.word.load(order::OBSERVE));
+        let word = self.look();
+        if !word.is_parked(end) {
+            return false;
+        }
         let unparked = self.step(word, |word| word.is_parked(end).then(|| word.unparked(end)));
         if unparked.is_ok() {
             // SAFETY: R5: the step turned PARKED off.

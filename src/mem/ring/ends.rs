@@ -1,11 +1,10 @@
 //! The two ends of a ring, and what is left when the reading end closes.
 
 use std::iter::FusedIterator;
-use std::mem::{ManuallyDrop, MaybeUninit};
 use std::task::Waker;
 
-use super::cell::wake;
-use super::word::{End, NoPop, NoPush, Word};
+use super::cell::take_out;
+use super::word::{End, Found, NoPush, Word};
 use super::{RingHold, UNCERTAIN, check_terminal, order};
 use crate::foreign::{Panic, Wakers, foreign};
 
@@ -38,7 +37,12 @@ pub enum Pop<T> {
 #[derive(Debug)]
 pub struct Producer<S: RingHold> {
     slot: S,
+    /// The word as it was when it was last looked at. What it says of the writer's own bits and of the end is true.
     copy: Word,
+    /// The position that is written next.
+    tail: u8,
+    /// So many pushes have room for sure. 0 once one was refused for good.
+    room: u8,
     capacity: u8,
 }
 
@@ -48,13 +52,22 @@ pub struct Producer<S: RingHold> {
 #[derive(Debug)]
 pub struct Consumer<S: RingHold> {
     slot: S,
+    /// The word as it was when it was last looked at.
     copy: Word,
+    /// The position that is read next.
+    head: u8,
+    /// Up to here items are queued for sure.
+    known: u8,
+    /// The head at which to look for a parked writer.
+    sync: u8,
+    /// How far these looks are apart.
+    stride: u8,
 }
 
 impl<S: RingHold> Producer<S> {
     /// The caller made sure of R1.
     pub(super) fn new(slot: S, capacity: u8) -> Self {
-        Self { slot, copy: Word::OPENED, capacity }
+        Self { slot, copy: Word::OPENED, tail: 0, room: capacity, capacity }
     }
 
     /// The hold on the slot.
@@ -63,7 +76,28 @@ impl<S: RingHold> Producer<S> {
         &self.slot
     }
 
-    /// Pushes an item: one step, and a wake if the reader is parked. Never waits, never allocates.
+    /// Whether there is room for an item. A push may be refused all the same: if the ring has ended, or has been closed.
+    #[inline]
+    pub fn has_room(&mut self) -> bool {
+        self.room > 0 || self.find_room()
+    }
+
+    /// Looks at the head, and at the word if that makes no room.
+    fn find_room(&mut self) -> bool {
+        if self.copy.refusal().is_some() {
+            return false;
+        }
+        let ring = self.slot.ring();
+        // Never more than the capacity, since the head of before is at most that far behind.
+        let queued = self.tail.wrapping_sub(ring.place.head.load(order::OBSERVE));
+        self.room = self.capacity - queued;
+        if self.room == 0 {
+            self.copy = ring.look();
+        }
+        self.room > 0
+    }
+
+    /// Pushes an item: one step, and another and a wake if the reader is parked. Never waits, never allocates.
     ///
     /// # Errors
     ///
@@ -74,43 +108,36 @@ impl<S: RingHold> Producer<S> {
     /// Carries on a panic of the reader's waker, when the item is in the ring.
     #[inline]
     pub fn try_push(&mut self, item: S::Item) -> Result<(), Push<S::Item>> {
-        let ring = self.slot.ring();
-        let mut refused = self.copy.pushed(self.capacity);
-        if refused == Err(NoPush::Full) {
-            // The copy may be out of date; it never is about the rest, which nothing undoes.
-            self.copy = Word(ring.word.load(order::OBSERVE));
-            refused = self.copy.pushed(self.capacity);
-        }
-        let item = ManuallyDrop::new(item);
-        if refused.is_ok() {
-            // SAFETY: R2: the item is read once more below only if the step fails, and then the copy in the cell is nobody's.
-            let bits = MaybeUninit::new(unsafe { std::ptr::read(&raw const *item) });
-            // SAFETY: R2, R3: there is room, so the cell at the tail is the producer's, which is this end.
-            ring.cell(self.copy.tail()).with_mut(|cell| unsafe { *cell = bits });
-            let capacity = self.capacity;
-            let pushed = ring.step(self.copy, |word| {
-                refused = word.pushed(capacity);
-                refused.ok()
+        if !self.has_room() {
+            return Err(match self.copy.refusal() {
+                None => Push::Full(item),
+                Some(why) => refused(why, item),
             });
-            match pushed {
-                Ok((before, after)) => {
-                    self.copy = after;
-                    if before.is_parked(End::Reader) {
-                        // SAFETY: R5: the step turned PARKED off.
-                        wake(unsafe { ring.reader.take() });
-                    }
-                    return Ok(());
-                }
-                Err(now) => self.copy = now,
-            }
         }
-        let item = ManuallyDrop::into_inner(item);
-        match refused {
-            Err(NoPush::Closed) => Err(Push::Closed(item)),
-            Err(NoPush::Terminal(terminal)) => Err(Push::Terminal(item, terminal)),
-            // A push from a word with room never fails as full, since only this end fills the ring.
-            Err(NoPush::Full) | Ok(_) => Err(Push::Full(item)),
+        let ring = self.slot.ring();
+        // SAFETY: R2, R3: there is room, so the cell at the tail is the producer's, which is this end.
+        ring.cell(self.tail).with_mut(|cell| unsafe { cell.cast::<S::Item>().write(item) });
+        let before = Word(ring.shared.word.fetch_add(Word::ONE_PUSH, order::STEP));
+        self.tail = self.tail.wrapping_add(1);
+        self.room -= 1;
+        if before.takes_quietly() { Ok(()) } else { self.pushed_into(before) }
+    }
+
+    /// What else there is to do about a push that found this word.
+    #[cold]
+    fn pushed_into(&mut self, before: Word) -> Result<(), Push<S::Item>> {
+        let ring = self.slot.ring();
+        if let Some(why) = before.refusal() {
+            self.copy = before;
+            self.room = 0;
+            let cell = ring.cell(self.tail.wrapping_sub(1));
+            // SAFETY: R2, R4: the step found the ring stopped or closed, so what is queued ends in front of this cell, and
+            // this end, which wrote it, owns it.
+            let item = cell.with(|cell| unsafe { cell.cast::<S::Item>().read() });
+            return Err(refused(why, item));
         }
+        ring.wake(End::Reader);
+        Ok(())
     }
 
     /// Parks until a push may succeed or is refused for good. True: `waker` will be woken, or has been. False: try again
@@ -118,8 +145,17 @@ impl<S: RingHold> Producer<S> {
     ///
     /// One parked waker: a later call replaces an earlier one's.
     pub fn park(&mut self, waker: &Waker) -> bool {
-        // SAFETY: R1: an open producer is the one writer; a closed one is not asked.
-        self.copy.is_open(End::Writer) && unsafe { self.slot.ring().park(End::Writer, self.capacity, waker) }
+        if !self.copy.is_open(End::Writer) || self.has_room() || self.copy.refusal().is_some() {
+            return false;
+        }
+        // SAFETY: R1: an open producer is the one writer; a closed one was sent away above.
+        let parked = unsafe { self.slot.ring().park(End::Writer, waker, |word| word.refusal().is_none()) };
+        // R7: the second look.
+        if parked && !planted!("park_without_a_second_look") && self.find_room() {
+            self.unpark();
+            return false;
+        }
+        parked
     }
 
     /// Takes the waker back. False: it was not parked, or is being woken.
@@ -140,16 +176,17 @@ impl<S: RingHold> Producer<S> {
             return self.copy.terminal();
         }
         let ring = self.slot.ring();
-        let (before, after) = ring.change(self.copy, |word| word.finished(terminal));
+        let (before, after) = ring.change(self.copy.at(self.tail), |word| word.finished(terminal));
         // R1: WRITER OPEN is off now, and the copy says so: the cells are not touched any more. The waker cells are under
         // R5, which asks only who turned PARKED off.
         self.copy = after;
+        self.room = 0;
         // SAFETY: R5: the step turned PARKED off.
-        let own = before.is_parked(End::Writer).then(|| unsafe { ring.writer.take() });
+        let own = before.is_parked(End::Writer).then(|| unsafe { ring.shared.writer.take() });
         let mut wakers = Wakers::new();
         if before.is_parked(End::Reader) {
             // SAFETY: R5: the step turned PARKED off.
-            wakers.push(unsafe { ring.reader.take() });
+            wakers.push(unsafe { ring.shared.reader.take() });
         }
         let dropped = foreign(|| drop(own));
         wakers.wake_all();
@@ -166,8 +203,9 @@ impl<S: RingHold> Drop for Producer<S> {
 
 impl<S: RingHold> Consumer<S> {
     /// The caller made sure of R1.
-    pub(super) fn new(slot: S) -> Self {
-        Self { slot, copy: Word::OPENED }
+    pub(super) fn new(slot: S, capacity: u8) -> Self {
+        let stride = capacity.div_ceil(2);
+        Self { slot, copy: Word::OPENED, head: 0, known: 0, sync: stride, stride }
     }
 
     /// The hold on the slot.
@@ -176,7 +214,8 @@ impl<S: RingHold> Consumer<S> {
         &self.slot
     }
 
-    /// Pops the oldest item: one step, and a wake if the writer is parked. Never waits, never allocates.
+    /// Pops the oldest item. No step but one for each half of a ring, which wakes the writer if it is parked. Never waits,
+    /// never allocates.
     ///
     /// After [`RingSlot::terminate`](super::RingSlot::terminate) it gives the end at once, whatever is queued.
     ///
@@ -185,42 +224,52 @@ impl<S: RingHold> Consumer<S> {
     /// Carries on a panic of the writer's waker; the item is dropped then.
     #[inline]
     pub fn try_pop(&mut self) -> Pop<S::Item> {
-        if self.copy.is_reader_closed() {
-            return Pop::End(self.copy.terminal());
+        let news = self.slot.ring().place.news.load(order::OBSERVE);
+        if (self.known == self.head || news)
+            && let Some(nothing) = self.look()
+        {
+            return nothing;
         }
         let ring = self.slot.ring();
-        if self.copy.popped() == Err(NoPop::Empty) {
-            self.copy = Word(ring.word.load(order::OBSERVE));
-        }
-        let item = if self.copy.len() > 0 {
-            // SAFETY: R2, R3: the cell at the head holds an item and is the consumer's, which is this end. The bits become
-            // the item when the step below succeeds.
-            ring.cell(self.copy.head()).with(|cell| unsafe { std::ptr::read(cell) })
-        } else {
-            MaybeUninit::uninit()
-        };
-        let mut nothing = NoPop::Empty;
-        let popped = ring.step(self.copy, |word| word.popped().map_err(|why| nothing = why).ok());
-        match popped {
-            Ok((before, after)) => {
-                self.copy = after;
-                // SAFETY: R2: the step took the item at the head that was read above; the head moves by this end only, and a
-                // step succeeds only from a word with an item, which by R3 the copy knew of.
-                let item = unsafe { item.assume_init() };
-                if before.is_parked(End::Writer) {
-                    // SAFETY: R5: the step turned PARKED off.
-                    wake(unsafe { ring.writer.take() });
-                }
-                Pop::Item(item)
-            }
-            Err(now) => {
-                self.copy = now;
-                match nothing {
-                    NoPop::Empty => Pop::Empty,
-                    NoPop::End(terminal) => Pop::End(terminal),
-                }
+        // SAFETY: R2, R3: the cell at the head holds an item and is the consumer's, which is this end. It is read once, since
+        // the head moves on.
+        let item = ring.cell(self.head).with(|cell| unsafe { take_out(cell) });
+        self.head = self.head.wrapping_add(1);
+        ring.place.head.store(self.head, order::PUBLISH);
+        if self.head == self.sync {
+            self.sync = self.head.wrapping_add(self.stride);
+            if !planted!("pop_looks_for_no_writer") {
+                ring.wake(End::Writer);
             }
         }
+        Pop::Item(item)
+    }
+
+    /// Looks at the word. None: an item is known of.
+    #[inline]
+    fn look(&mut self) -> Option<Pop<S::Item>> {
+        if !self.copy.is_reader_closed() {
+            self.copy = self.slot.ring().look();
+        }
+        match self.copy.found(self.head) {
+            Found::Item => {
+                self.known = self.copy.end();
+                None
+            }
+            Found::Empty => Some(Pop::Empty),
+            Found::End(_) => Some(self.read_end()),
+        }
+    }
+
+    /// The end, which stands from now on.
+    #[cold]
+    fn read_end(&mut self) -> Pop<S::Item> {
+        // What the copy knows is nothing any more.
+        self.known = self.head;
+        let ring = self.slot.ring();
+        let (Ok((_, word)) | Err(word)) = ring.step(self.copy, |word| word.end_read(self.head));
+        self.copy = word;
+        Pop::End(word.terminal())
     }
 
     /// Parks until there is something to pop or the ring has ended. True: `waker` will be woken, or has been. False: try
@@ -228,8 +277,12 @@ impl<S: RingHold> Consumer<S> {
     ///
     /// One parked waker: a later call replaces an earlier one's.
     pub fn park(&mut self, waker: &Waker) -> bool {
-        // SAFETY: R1: a consumer that did not close is the one reader; one that closed is not asked.
-        !self.copy.is_reader_closed() && unsafe { self.slot.ring().park(End::Reader, 0, waker) }
+        if self.copy.is_reader_closed() {
+            return false;
+        }
+        let head = self.head;
+        // SAFETY: R1: a consumer that did not close is the one reader; one that closed was sent away above.
+        unsafe { self.slot.ring().park(End::Reader, waker, |word| word.found(head) == Found::Empty) }
     }
 
     /// Takes the waker back. False: it was not parked, or is being woken.
@@ -249,18 +302,20 @@ impl<S: RingHold> Consumer<S> {
             return Drain { consumer: self, next: 0, end: 0, open: false };
         }
         let ring = self.slot.ring();
-        let (before, after) = ring.change(self.copy, Word::closed);
+        let head = self.head;
+        let (before, after) = ring.change(self.copy, |word| word.closed(head));
         self.copy = after;
+        self.known = head;
         // SAFETY: R5: the step turned PARKED off.
-        let own = before.is_parked(End::Reader).then(|| unsafe { ring.reader.take() });
+        let own = before.is_parked(End::Reader).then(|| unsafe { ring.shared.reader.take() });
         let mut wakers = Wakers::new();
         if before.is_parked(End::Writer) {
             // SAFETY: R5: the step turned PARKED off.
-            wakers.push(unsafe { ring.writer.take() });
+            wakers.push(unsafe { ring.shared.writer.take() });
         }
         let open = after.is_open(End::Reader);
         // Made before foreign code runs: if that panics, the drain is dropped and with it what was queued.
-        let drain = Drain { consumer: self, next: before.head(), end: before.tail(), open };
+        let drain = Drain { consumer: self, next: head, end: before.end(), open };
         let dropped = foreign(|| drop(own));
         wakers.wake_all();
         carry_on(dropped.err());
@@ -271,6 +326,13 @@ impl<S: RingHold> Consumer<S> {
 impl<S: RingHold> Drop for Consumer<S> {
     fn drop(&mut self) {
         drop(self.close());
+    }
+}
+
+fn refused<T>(why: NoPush, item: T) -> Push<T> {
+    match why {
+        NoPush::Closed => Push::Closed(item),
+        NoPush::Terminal(terminal) => Push::Terminal(item, terminal),
     }
 }
 
@@ -296,7 +358,7 @@ impl<S: RingHold> Drain<'_, S> {
     /// Turns READER OPEN off, once the cells are empty (R1).
     fn leave(&mut self) {
         if std::mem::take(&mut self.open) {
-            self.consumer.slot.ring().word.fetch_and(Word::READER_LEFT, order::PUBLISH);
+            self.consumer.slot.ring().shared.word.fetch_and(Word::READER_LEFT, order::PUBLISH);
         }
     }
 }
