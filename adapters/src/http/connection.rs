@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Waker};
 
-use http::{Request, Response};
+use http::{Extensions, Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
@@ -27,6 +27,8 @@ pub(crate) struct HttpConnection {
     ended: bool,
     wire: Arc<Wire>,
     interim: Arc<AtomicU32>,
+    /// What makes the machinery count them; each request takes a copy along.
+    counting: Extensions,
 }
 
 /// The machinery takes more than a kilobyte and moves with every call, so it stays where it is.
@@ -47,7 +49,14 @@ impl HttpConnection {
             .max_headers(head.response_headers);
         let (sender, driver) =
             builder.handshake(TokioIo::new(socket)).await.map_err(|_| HttpErrorKind::Closed)?;
-        Ok(Box::new(Self { sender, driver, ended: false, wire, interim: Arc::default() }))
+        let interim = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&interim);
+        let mut request = Request::new(());
+        hyper::ext::on_informational(&mut request, move |_| {
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+        let counting = request.into_parts().0.extensions;
+        Ok(Box::new(Self { sender, driver, ended: false, wire, interim, counting }))
     }
 
     /// Queues a request; it moves when the driver is polled. Interim responses are counted from here on.
@@ -56,10 +65,7 @@ impl HttpConnection {
         mut request: Request<Upload>,
     ) -> impl Future<Output = hyper::Result<Response<Incoming>>> + use<> {
         self.interim.store(0, Ordering::Relaxed);
-        let count = Arc::clone(&self.interim);
-        hyper::ext::on_informational(&mut request, move |_| {
-            count.fetch_add(1, Ordering::Relaxed);
-        });
+        request.extensions_mut().clone_from(&self.counting);
         self.sender.send_request(request)
     }
 

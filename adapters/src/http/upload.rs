@@ -24,14 +24,15 @@ struct Slot {
 /// The end that the connection reads from.
 #[derive(Debug)]
 pub(crate) struct Upload {
-    slot: Arc<Mutex<Slot>>,
+    /// `None`: an empty body, as most requests have.
+    slot: Option<Arc<Mutex<Slot>>>,
     length: Option<u64>,
 }
 
 /// The end that is handed frames.
 #[derive(Debug)]
 pub(crate) struct Feed {
-    slot: Arc<Mutex<Slot>>,
+    slot: Option<Arc<Mutex<Slot>>>,
 }
 
 fn lock(slot: &Mutex<Slot>) -> MutexGuard<'_, Slot> {
@@ -41,15 +42,15 @@ fn lock(slot: &Mutex<Slot>) -> MutexGuard<'_, Slot> {
 impl Upload {
     /// A body that is fed; `length` is what it declares.
     pub(crate) fn fed(length: Option<u64>) -> (Self, Feed) {
-        let slot = Arc::new(Mutex::new(Slot::default()));
-        (Self { slot: Arc::clone(&slot), length }, Feed { slot })
+        let slot = Some(Arc::new(Mutex::new(Slot::default())));
+        (Self { slot: slot.clone(), length }, Feed { slot })
     }
 
     /// A body that is there whole; `None`: an empty one.
     pub(crate) fn whole(bytes: Option<Bytes>) -> (Self, Feed) {
         let length = bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);
-        let slot = Arc::new(Mutex::new(Slot { frame: bytes, ended: true }));
-        (Self { slot: Arc::clone(&slot), length: Some(length) }, Feed { slot })
+        let slot = bytes.map(|bytes| Arc::new(Mutex::new(Slot { frame: Some(bytes), ended: true })));
+        (Self { slot: slot.clone(), length: Some(length) }, Feed { slot })
     }
 }
 
@@ -61,7 +62,8 @@ impl Body for Upload {
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let mut slot = lock(&self.slot);
+        let Some(slot) = &self.slot else { return Poll::Ready(None) };
+        let mut slot = lock(slot);
         match slot.frame.take() {
             Some(bytes) => Poll::Ready(Some(Ok(Frame::data(bytes)))),
             None if slot.ended => Poll::Ready(None),
@@ -70,8 +72,7 @@ impl Body for Upload {
     }
 
     fn is_end_stream(&self) -> bool {
-        let slot = lock(&self.slot);
-        slot.ended && slot.frame.is_none()
+        is_taken(&self.slot)
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -79,24 +80,35 @@ impl Body for Upload {
     }
 }
 
+/// Whether all of a body was handed over and taken.
+fn is_taken(slot: &Option<Arc<Mutex<Slot>>>) -> bool {
+    slot.as_ref().is_none_or(|slot| {
+        let slot = lock(slot);
+        slot.ended && slot.frame.is_none()
+    })
+}
+
 impl Feed {
+    fn slot(&self) -> MutexGuard<'_, Slot> {
+        lock(self.slot.as_ref().expect("a body that is pumped is fed, and so has a place"))
+    }
+
     /// Whether there is place for a frame.
     fn is_free(&self) -> bool {
-        lock(&self.slot).frame.is_none()
+        self.slot().frame.is_none()
     }
 
     fn put(&self, bytes: Bytes) {
-        lock(&self.slot).frame = Some(bytes);
+        self.slot().frame = Some(bytes);
     }
 
     fn end(&self) {
-        lock(&self.slot).ended = true;
+        self.slot().ended = true;
     }
 
     /// Whether the connection has taken the whole body.
     pub(crate) fn is_taken(&self) -> bool {
-        let slot = lock(&self.slot);
-        slot.ended && slot.frame.is_none()
+        is_taken(&self.slot)
     }
 }
 
