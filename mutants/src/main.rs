@@ -14,6 +14,7 @@
 //! * `RESULTS`: a line for each mutant: outcome, seconds, name, and what caught it
 //! * `--sample 2/8`: every eighth mutant, from the third
 //! * `--quick SECONDS`: leaves out the tests that take longer
+//! * `--slow SECONDS`: only the tests of the mutant's own module that take longer
 //! * `--resume yes`: goes on with earlier `RESULTS` of the same source
 //! * `--missed-of`: only those that earlier results call missed
 //!
@@ -32,7 +33,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use plant::{Left, Mutant};
-use run::Outcome;
+use run::{Outcome, Which};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -59,7 +60,7 @@ struct Asked {
     only: Option<String>,
     missed_of: Vec<String>,
     resume: bool,
-    quick: Duration,
+    which: Which,
     cargo: Vec<String>,
 }
 
@@ -80,7 +81,7 @@ impl Asked {
             only: None,
             missed_of: Vec::new(),
             resume: false,
-            quick: Duration::MAX,
+            which: Which::All,
             cargo,
         };
         while let Some(name) = own.next() {
@@ -93,7 +94,8 @@ impl Asked {
                     asked.sample = (number(part)?, number(of)?.max(1));
                 }
                 "--only" => asked.only = Some(value.clone()),
-                "--quick" => asked.quick = Duration::from_secs(number(value)? as u64),
+                "--quick" => asked.which = Which::Quick(Duration::from_secs(number(value)? as u64)),
+                "--slow" => asked.which = Which::SlowNear(Duration::from_secs(number(value)? as u64)),
                 "--resume" => asked.resume = value == "yes",
                 "--missed-of" => asked.missed_of.push(value.clone()),
                 _ => return Err(format!("{name} is not known")),
@@ -185,7 +187,7 @@ fn whole(asked: &Asked) -> Result<(), String> {
         let path: Vec<&str> = all[id].file.split(['/', '.']).skip(1).take(2).collect();
         path.join("::")
     };
-    run::mutants(&planted, &tests, asked.jobs, asked.quick, module, each).map_err(said)?;
+    run::mutants(&planted, &tests, asked.jobs, asked.which, module, each).map_err(said)?;
     table(&[asked.results.to_string_lossy().into_owned()])
 }
 

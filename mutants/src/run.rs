@@ -31,6 +31,16 @@ pub struct Test {
     pub reaches: BTreeSet<usize>,
 }
 
+/// Which of the tests that reach a mutant are run for it.
+#[derive(Clone, Copy, Debug)]
+pub enum Which {
+    All,
+    /// Those that take no longer than this.
+    Quick(Duration),
+    /// Those of its own module that take longer.
+    SlowNear(Duration),
+}
+
 /// What became of a mutant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -151,13 +161,13 @@ fn workers(jobs: usize, work: impl Fn() -> std::io::Result<()> + Sync) -> std::i
     })
 }
 
-/// Runs the tests that reach each mutant but those slower than `quick`; `each` hears of every
+/// Runs the tests that reach each mutant as `which` says; `each` hears of every
 /// outcome at once.
 pub fn mutants(
     ids: &[usize],
     tests: &[Test],
     jobs: usize,
-    quick: Duration,
+    which: Which,
     module: impl Fn(usize) -> String + Sync,
     each: impl Fn(usize, &Outcome, Duration) + Sync,
 ) -> std::io::Result<BTreeMap<usize, Outcome>> {
@@ -168,7 +178,11 @@ pub fn mutants(
             let begun = Instant::now();
             let near = module(id);
             let mut reaching: Vec<&Test> = tests.iter().filter(|test| test.reaches.contains(&id)).collect();
-            reaching.retain(|test| test.took <= quick);
+            reaching.retain(|test| match which {
+                Which::All => true,
+                Which::Quick(limit) => test.took <= limit,
+                Which::SlowNear(limit) => test.took > limit && test.name.starts_with(&near),
+            });
             // First those that caught most, then those of the same module, then the quick ones.
             reaching.sort_by_key(|test| (!test.name.starts_with(&near), test.took));
             {

@@ -454,4 +454,33 @@ mod tests {
         assert!(client.retire() && !client.is_closed());
         assert!(!client.mark().marked && client.mark().marked);
     }
+    #[cfg(not(any(loom, miri)))]
+    #[test]
+    fn an_end_of_no_dial_breaks_the_accounting() {
+        crate::broken::in_a_process_of_its_own(
+            "account::client::tests::an_end_of_no_dial_breaks_the_accounting",
+            || {
+                let ends: [fn(&ClientWord); 3] = [
+                    |client| drop(client.dial_done()),
+                    |client| drop(client.dial_failed(NOW, INITIAL, MAXIMUM)),
+                    |client| drop(client.undo_dial()),
+                ];
+                for end in ends {
+                    // One connection is there, so that its unit is no reason to break.
+                    let client = at(CONNECTIONS.units(LIMIT - 1));
+                    assert!(crate::foreign::foreign(|| end(&client)).is_err());
+                }
+            },
+        );
+    }
+
+    #[test]
+    fn room_is_what_is_left_of_the_limit() {
+        let client = at(CONNECTIONS.units(LIMIT));
+        for left in (0..LIMIT).rev() {
+            client.reserve_dial(0, Heed::Nothing).unwrap();
+            assert!(!client.dial_done());
+            assert_eq!((u64::from(client.room()), u64::from(client.connections())), (left, LIMIT - left));
+        }
+    }
 }

@@ -227,5 +227,8 @@ mod tests {
         gauge.give(u64::from(u32::MAX));
         assert_eq!((gauge.used(), gauge.limit(), gauge.dimension()), (0, u64::from(u32::MAX), DIMENSION));
         assert_eq!(format!("{:?}", at(1_024, 2_048)), "Gauge(io.metadata_bytes: 1 KiB of 2 KiB)");
+        assert_eq!(at(0, 1).check(DIMENSION), Ok(()));
+        let elsewhere = Dimension::IoOwners;
+        assert_eq!(at(0, 1).check(elsewhere), Err(NotLowered::NotHere(elsewhere)));
     }
 }

@@ -308,11 +308,6 @@ impl NodeWord {
         self.rooms.load() & CLOSED != 0
     }
 
-    /// Who waits here now. An observation: who must not miss a waiter uses what [`give`](NodeWord::give) returns.
-    pub fn marks(&self) -> Given {
-        Given::of(self.rooms.load())
-    }
-
     /// What was taken here is of use, and counts for the most that ever was used. Until that is known it is an attempt.
     #[inline]
     pub fn note_use(&self) {

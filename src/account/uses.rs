@@ -107,6 +107,19 @@ mod tests {
         assert_eq!((uses.begin(), uses.left()), (Err(Uses::Exhausted), 0));
     }
 
+    #[cfg(not(any(loom, miri)))]
+    #[test]
+    fn an_end_of_nothing_breaks_the_accounting() {
+        crate::broken::in_a_process_of_its_own(
+            "account::uses::tests::an_end_of_nothing_breaks_the_accounting",
+            || {
+                let uses = UsesWord::new(2);
+                assert!(crate::foreign::foreign(|| uses.end()).is_err());
+                assert_eq!(uses.left(), 2);
+            },
+        );
+    }
+
     #[test]
     fn uses_that_go_along_with_each_other_are_counted_too() {
         let uses = UsesWord::new(16);

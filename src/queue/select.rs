@@ -227,11 +227,6 @@ impl Selection {
     pub fn linked(&self) -> usize {
         self.linked
     }
-    /// Whether a direct waiter is linked.
-    pub fn direct_waits(&self) -> bool {
-        self.direct.head != 0
-    }
-
     fn pair(&mut self, tenant: u16, provider: u16) -> &mut Fifo {
         &mut self.pairs[usize::from(tenant) * PROVIDERS + usize::from(provider)]
     }
@@ -430,10 +425,6 @@ impl Selection {
                 reopened(tenant);
             }
         }
-    }
-    /// Whether the tenant is blocked at its own word.
-    pub fn is_blocked(&self, tenant: u16) -> bool {
-        self.blocked.contains(tenant)
     }
     /// The provider's word was found full and marked.
     pub fn close_provider(&mut self, provider: u16) {

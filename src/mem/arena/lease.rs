@@ -260,32 +260,11 @@ impl<T: Occupant> Ending<'_, T> {
         self.slot().index.load(order::COUNT)
     }
 
-    /// Which occupant is ending.
-    #[inline]
-    #[must_use]
-    pub fn incarnation(&self) -> u64 {
-        self.slot().incarnation.load(order::COUNT)
-    }
-
-    /// The occupant's bits as the last lease left them.
-    #[inline]
-    #[must_use]
-    pub fn user(&self) -> u64 {
-        self.last.user()
-    }
-
     /// The word as the last lease left it, that lease still counted.
     #[inline]
     #[must_use]
     pub fn bits(&self) -> Bits {
         self.last
-    }
-
-    /// Whether somebody still holds the slot beyond its leases. If so, `finish` leaves it to them.
-    #[inline]
-    #[must_use]
-    pub fn held(&self) -> bool {
-        self.last.is_held()
     }
 
     /// What the slot hangs from.

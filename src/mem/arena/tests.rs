@@ -440,6 +440,14 @@ fn flags_are_put_in_and_taken_out_one_by_one() {
 }
 
 #[test]
+fn one_lease_less_is_never_less_than_none() {
+    let bits = Bits(2).with_user(5);
+    assert_eq!((bits.less_one_lease().leases(), bits.less_one_lease().user()), (1, 5));
+    let none = bits.less_one_lease().less_one_lease();
+    assert_eq!((none.leases(), none.less_one_lease()), (0, none));
+}
+
+#[test]
 fn units_are_taken_off_to_the_last() {
     let (broker, _) = broker(1);
     let mine = call(session(&broker));

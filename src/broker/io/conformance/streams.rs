@@ -340,7 +340,9 @@ async fn try_write_gives_the_chunk_back_when_the_ring_is_full() {
     let call = node.call_with(&session, Cost::new().maximum_output(2)).expect("there is room");
     let (mut writer, mut reader) = call.stream(1).expect("there is room");
     writer.try_write(filled(&call, b"1")).expect("room for one");
-    let chunk = match writer.try_write(filled(&call, b"2")) {
+    let second = filled(&call, b"2");
+    assert!(!second.is_retained());
+    let chunk = match writer.try_write(second) {
         Err(TryWrite::Full(chunk)) => chunk,
         other => panic!("the ring is full, not {other:?}"),
     };
