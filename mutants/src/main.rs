@@ -109,15 +109,16 @@ fn whole(asked: &Asked) -> Result<(), String> {
     let said = |why: std::io::Error| why.to_string();
     let list = std::fs::read_to_string(&asked.list).map_err(said)?;
     let all: Vec<Mutant> = serde_json::from_str(&list).map_err(|why| why.to_string())?;
-    let earlier = results(&asked.missed_of)?;
+    // Lines move between one source and the next; a mutant is known by the rest of its name.
+    let earlier = results(&asked.missed_of)?.into_iter().filter(|(_, (outcome, _))| outcome == "missed");
+    let earlier: BTreeSet<String> = earlier.map(|(name, _)| lasting(&name)).collect();
     let own = asked.results.to_string_lossy().into_owned();
     let done = if asked.resume && asked.results.exists() { results(&[own])? } else { BTreeMap::new() };
     let (part, of) = asked.sample;
     let wanted = |number: usize, mutant: &Mutant| {
         number % of == part
             && asked.only.as_ref().is_none_or(|only| mutant.name.contains(only.as_str()))
-            && (asked.missed_of.is_empty()
-                || earlier.get(&mutant.name).is_some_and(|(outcome, _)| outcome == "missed"))
+            && (asked.missed_of.is_empty() || earlier.contains(&lasting(&mutant.name)))
             && !done.contains_key(&mutant.name)
     };
     // All are planted, whichever are wanted: so one build serves for every part.

@@ -222,7 +222,7 @@ fn one(id: usize, reaching: &[&Test]) -> std::io::Result<Outcome> {
             let longest = of_program.iter().map(|test| test.took).max().unwrap_or_default();
             let mut command = command(program, &of_program[0].folder, &arguments);
             command.env("LATENT_MUTANT", id.to_string()).env_remove("LATENT_MUTANT_REACHED");
-            match run(command, (Duration::from_secs(5) + longest * 8).min(LONGEST_SILENCE))? {
+            match run(command, (Duration::from_secs(15) + longest * 8).min(LONGEST_SILENCE))? {
                 End::Passed => {}
                 End::Failed(by) => return Ok(Outcome::Caught(by)),
                 End::TimedOut => return Ok(Outcome::Timeout(format!("one of {}", of_program[0].name))),

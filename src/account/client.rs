@@ -461,9 +461,15 @@ mod tests {
             "account::client::tests::an_end_of_no_dial_breaks_the_accounting",
             || {
                 let ends: [fn(&ClientWord); 3] = [
-                    |client| drop(client.dial_done()),
-                    |client| drop(client.dial_failed(NOW, INITIAL, MAXIMUM)),
-                    |client| drop(client.undo_dial()),
+                    |client| {
+ let _given = client.dial_done();
+ },
+                    |client| {
+ let _given = client.dial_failed(NOW, INITIAL, MAXIMUM);
+ },
+                    |client| {
+ let _given = client.undo_dial();
+ },
                 ];
                 for end in ends {
                     // One connection is there, so that its unit is no reason to break.

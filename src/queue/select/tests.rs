@@ -363,3 +363,101 @@ fn a_unit_of_a_stalled_provider_costs_no_walk_over_its_waiters() {
         assert!(selection.active.is_empty());
     }
 }
+
+/// Numbers at the ends of words and of the sets.
+const CORNERS: [u16; 9] = [0, 1, 62, 63, 64, 65, 127, 128, 191];
+
+#[test]
+fn a_set_of_tenants_is_a_set_of_numbers() {
+    let last = [TENANTS as u16 - 65, TENANTS as u16 - 64, TENANTS as u16 - 1];
+    let corners: Vec<u16> = CORNERS.into_iter().chain(last).collect();
+    let (mut set, mut blocked) = (TenantSet::default(), TenantSet::default());
+    let (mut model, mut without) = (BTreeSet::new(), BTreeSet::new());
+    let mut random = Random(11);
+    for _ in 0..2_000 {
+        let tenant = corners[random.below(corners.len() as u64) as usize];
+        let (set, model) = match random.below(3) {
+            0 => (&mut blocked, &mut without),
+            _ => (&mut set, &mut model),
+        };
+        if random.below(2) == 0 {
+            set.insert(tenant);
+            model.insert(tenant);
+        } else {
+            set.remove(tenant);
+            model.remove(&tenant);
+        }
+        assert_eq!(set.is_empty(), model.is_empty());
+        let words: BTreeSet<u16> = model.iter().map(|tenant| tenant / 64).collect();
+        assert_eq!(set.summary, words.iter().fold(0, |summary, word| summary | 1 << word));
+        for &tenant in &corners {
+            assert_eq!(set.contains(tenant), model.contains(&tenant));
+        }
+        check_first_from(&corners, (&*set, &*model), &TenantSet::default(), &BTreeSet::new());
+    }
+    for from in [&model, &without] {
+        assert!(from.len() > 1);
+    }
+    check_first_from(&corners, (&set, &model), &blocked, &without);
+    check_first_from(&corners, (&blocked, &without), &set, &model);
+}
+
+fn check_first_from(
+    corners: &[u16],
+    (set, model): (&TenantSet, &BTreeSet<u16>),
+    other: &TenantSet,
+    without: &BTreeSet<u16>,
+) {
+    for &from in corners {
+        let wanted = model.range(from..).find(|tenant| !without.contains(tenant)).copied();
+        assert_eq!(set.first_from(usize::from(from), other), wanted);
+    }
+    assert_eq!(set.first_from(TENANTS, other), None, "behind the last");
+}
+
+#[test]
+fn a_set_of_providers_is_a_set_of_numbers() {
+    let corners: Vec<u16> = CORNERS
+        .into_iter()
+        .chain([PROVIDERS as u16 - 1])
+        .filter(|provider| usize::from(*provider) < PROVIDERS)
+        .collect();
+    let (mut set, mut model) = ([0; PROVIDER_WORDS], BTreeSet::new());
+    let mut random = Random(13);
+    for _ in 0..2_000 {
+        let provider = corners[random.below(corners.len() as u64) as usize];
+        let yes = random.below(2) == 0;
+        provider_put(&mut set, provider, yes);
+        if yes {
+            model.insert(provider);
+        } else {
+            model.remove(&provider);
+        }
+        for &provider in &corners {
+            assert_eq!(provider_has(&set, provider), model.contains(&provider));
+            let next = model.range(provider..).next().map(|next| usize::from(*next));
+            assert_eq!(bit_from(&set, usize::from(provider)), next);
+        }
+        assert_eq!(bit_from(&set, PROVIDERS), None, "behind the last");
+        assert!(bits(&set).eq(model.iter().map(|provider| usize::from(*provider))));
+    }
+}
+
+/// A tenant that was blocked, and has room again, is reported once, wherever its number lies; not if it is blocked again.
+#[test]
+fn reopened_tenants_of_every_word_are_settled() {
+    let chains = Chains::new();
+    let mut selection = Selection::new();
+    let tenants = [3, 70, 130, TENANTS as u16 - 1];
+    for (index, tenant) in tenants.into_iter().enumerate() {
+        assert!(!selection.unblock_tenant(tenant), "nobody of it waits");
+        selection.link(&chains, index as u16, Group::Pair { tenant, provider: 65 });
+        selection.block_tenant(tenant);
+        assert!(selection.unblock_tenant(tenant), "somebody waits");
+    }
+    selection.block_tenant(70);
+    let mut settled = Vec::new();
+    selection.settle_reopened(|tenant| settled.push(tenant));
+    assert_eq!(settled, [3, 130, TENANTS as u16 - 1]);
+    selection.settle_reopened(|tenant| panic!("{tenant} was settled before"));
+}
