@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Every model of every file in loom-tests/tests, in a release build, with the table of its figures.
+# Every model of every file in loom-tests/tests, in a release build, with the table of its figures. The same table, as Markdown, is
+# left in TARGET/loom-models.md.
 set -uo pipefail
 # shellcheck source=.ci/common.sh
 . .ci/common.sh
@@ -17,7 +18,14 @@ if [ -z "$figures" ]; then
     echo 'no model left a figure'
     exit 1
 fi
-awk '{ printf "%-44s bound %-9s %10d executions %8d ms  %s\n", $2, $4, $6, $8, $9
+# shellcheck disable=SC2016 # the backticks are Markdown
+{
+    printf '| model | searches | bound | executions | ms |\n| --- | --- | --- | --- | --- |\n'
+    sed -nE 's/^model ([^ ]+) bound ([^ ]+) executions ([0-9]+) ms ([0-9]+) ended on (.*)$/| `\1` | `\5` | \2 | \3 | \4 |/p' \
+        <<<"$figures" | sed -E 's/, /`, `/g; s/latent_capabilities:://g'
+} >"$target/loom-models.md"
+awk '{ on = $0; sub(/.* on /, "", on); gsub(/latent_capabilities::/, "", on)
+       printf "%-58s bound %-9s %10d executions %8d ms  %-7s %s\n", $2, $4, $6, $8, $9, on
        models++; executions += $6; if ($9 != "ended") cut++ }
      END { printf "figure: searches: %d\nfigure: executions: %d\nfigure: searches that did not end: %d\n", models, executions, cut
            exit cut > 0 }' <<<"$figures" || code=1

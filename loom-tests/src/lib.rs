@@ -15,8 +15,10 @@
 //! Each model writes one line, to its output and to the figures file:
 //!
 //! ```text
-//! model release_meets_lowering bound 3 executions 5088 ms 611 ended
+//! model release_meets_lowering bound 3 executions 5088 ms 611 ended on latent_capabilities::account::node::NodeWord
 //! ```
+//!
+//! Behind `on` stands the path of the real type that the models of its file search, as the compiler names it.
 //!
 //! Instead of `ended` it says `FAILED` when an execution broke the model, `CUT` when the time was up, and `resumed` when
 //! the search began at a checkpoint.
@@ -81,6 +83,9 @@ impl Bound {
 }
 
 #[cfg(loom)]
+mod real;
+
+#[cfg(loom)]
 mod harness {
     use std::fs::OpenOptions;
     use std::io::Write;
@@ -103,6 +108,7 @@ mod harness {
     ///
     /// When an execution fails, when the search does not end in time, and when it ended after fewer than [`FEWEST`]
     /// executions.
+    #[track_caller]
     pub fn check(name: &str, bound: Bound, model: impl Fn() + Send + Sync + 'static) {
         check_within(time_limit(), name, bound, model);
     }
@@ -112,6 +118,7 @@ mod harness {
     /// # Panics
     ///
     /// As [`check`].
+    #[track_caller]
     pub fn check_within(limit: Duration, name: &str, bound: Bound, model: impl Fn() + Send + Sync + 'static) {
         let executions = search(limit, name, bound, model);
         assert!(
@@ -127,6 +134,7 @@ mod harness {
     ///
     /// When an execution fails, when the search does not end in time, when there was only one execution (nothing
     /// raced) and when there were enough of them for [`check`].
+    #[track_caller]
     pub fn check_few(name: &str, why: &str, bound: Bound, model: impl Fn() + Send + Sync + 'static) {
         let executions = search(time_limit(), name, bound, model);
         println!("model {name} is small: {why}");
@@ -134,6 +142,7 @@ mod harness {
         assert!(executions < FEWEST, "model {name} explored {executions} executions: use `check`");
     }
 
+    #[track_caller]
     fn search(limit: Duration, name: &str, bound: Bound, model: impl Fn() + Send + Sync + 'static) -> usize {
         let bound = match std::env::var("LATENT_LOOM_BOUND") {
             Ok(change) => bound.changed(&change).unwrap_or_else(|wrong| panic!("LATENT_LOOM_BOUND: {wrong}")),
@@ -152,6 +161,7 @@ mod harness {
 
         let search = Search {
             name: name.to_owned(),
+            on: crate::real::searched_in(std::panic::Location::caller().file()),
             bound,
             started: Instant::now(),
             executions: Arc::new(AtomicUsize::new(0)),
@@ -200,6 +210,7 @@ mod harness {
     /// One search; leaves its figure line behind however it ends.
     struct Search {
         name: String,
+        on: String,
         bound: Bound,
         started: Instant,
         executions: Arc<AtomicUsize>,
@@ -216,12 +227,13 @@ mod harness {
     impl Drop for Search {
         fn drop(&mut self) {
             let line = format!(
-                "model {} bound {} executions {} ms {} {}\n",
+                "model {} bound {} executions {} ms {} {} on {}\n",
                 self.name,
                 self.bound,
                 self.executions.load(Ordering::Relaxed),
                 self.started.elapsed().as_millis(),
                 if self.late.load(Ordering::Relaxed) { "CUT" } else { self.outcome },
+                self.on,
             );
             print!("{line}");
             let file = figures_file();

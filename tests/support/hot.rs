@@ -13,12 +13,15 @@ use latent_capabilities::broker::pools::{
 };
 use latent_capabilities::broker::{
     Activation, Broker, BrokerLimits, Budget, Capability, CapabilitySession, Cost, Dimension, IoLimits,
-    Operation, Plan, PlanSpec, PoolLimits, StreamBudget, Terminal,
+    Operation, Plan, PlanSpec, PoolLimits, Provider, ProviderSpec, StreamBudget, Terminal,
 };
 use latent_capabilities::{Clock, Deadline};
 
 /// The one capability that there is.
 pub static BYTES: Capability = Capability::new("latent:test/bytes", &["send"]);
+/// A capability of a provider that has no pool.
+pub static FILES: Capability = Capability::new("latent:test/files", &["read"]);
+const READ: Operation = FILES.operation(0);
 /// What the plans allow.
 pub const SEND: Operation = BYTES.operation(0);
 
@@ -41,6 +44,8 @@ pub struct Node {
     pub client: ProviderClient<Nothing>,
     pub plan: Plan,
     pub other: Plan,
+    /// Keeps its provider.
+    pub files: Provider,
 }
 
 fn later() -> Deadline {
@@ -64,10 +69,14 @@ impl Node {
             ProviderPools::new(&broker, &io, tokio::runtime::Handle::current(), limits).expect("valid");
         let orders = pools.install(ProviderSetup::new("orders", "authority"), Epoch::NONE).expect("room");
         let client = pools.client(&orders, OriginSlot::new(0)).expect("room");
-        let seal =
-            |tenant| broker.seal(PlanSpec::new(tenant, "p").bind(&BYTES, &orders.reference())).expect("room");
+        let files = broker.register(ProviderSpec::new("files")).expect("room");
+        let seal = |tenant| {
+            let spec = PlanSpec::new(tenant, "p");
+            let spec = spec.bind(&BYTES, &orders.reference()).bind(&FILES, &files.reference());
+            broker.seal(spec).expect("room")
+        };
         let (plan, other) = (seal("alpha"), seal("beta"));
-        let node = Node { broker, io, pools, client, plan, other };
+        let node = Node { broker, io, pools, client, plan, other, files };
         let session = node.session();
         let call = node.call(&session);
         let dial = node.client.reserve_connection(&call).expect("room");
@@ -261,6 +270,53 @@ pub const SCENARIOS: &[Scenario] = &[
                 Acquired::Dial(_) => panic!("the client's only connection exists"),
             }
         }
+    }),
+    ("direct I/O: dispatch, start, scratch, stopped by its handle", |node| {
+        let session = node.session();
+        let accepted = session.dispatch(READ, Cost::new()).expect("allowed");
+        let call = node.io.admit_now(&session).expect("room").start(accepted).expect("in time");
+        let scratch = call.reserve_scratch(1024, 16).expect("room");
+        let held = call.hold();
+        call.checkpoint().expect("it goes on");
+        call.stop_handle().stop();
+        assert!(call.checkpoint().is_err());
+        drop((call, scratch, held));
+    }),
+    ("session: resource table, observer, stopped by its handle", |node| {
+        let session = node.session();
+        let table = session.reserve_resource_table(4096).expect("room");
+        let observer = session.observer();
+        session.stop_handle().stop();
+        assert!(session.check().is_err());
+        drop((session, table));
+        assert!(observer.is_quiescent());
+    }),
+    ("stream: closed with a chunk in it; a writer that is dropped", |node| {
+        let session = node.session();
+        let call = node.call(&session);
+        let chunk = || {
+            let mut chunk = call.io().buffer(512, 0).expect("room");
+            chunk.spare_mut(8).expect("staged").fill(3);
+            chunk.advance_written(8).expect("within");
+            chunk
+        };
+        let (mut writer, reader) = call.io().stream(2).expect("room");
+        assert!(writer.try_write(chunk()).is_ok());
+        reader.close();
+        assert!(writer.try_write(chunk()).is_err());
+        let (writer, mut reader) = call.io().stream(2).expect("room");
+        drop(writer);
+        assert!(matches!(reader.try_read(), Poll::Ready(Err(_))));
+        assert_eq!(reader.terminal(), Some(Terminal::Uncertain));
+    }),
+    ("a follow-up of a call", |node| {
+        let session = node.session();
+        let call = node.call(&session);
+        let next = node.pools.admit_followup(&node.client, &call).expect("room");
+        drop(call);
+        let mut wait = pin!(next.wait());
+        let granted = ready(wait.as_mut(), "an idle node's grant").expect("nobody waits");
+        drop(granted.dispatch(SEND, Cost::new()).expect("allowed"));
     }),
     ("snapshots", |node| {
         let counts = (node.broker.snapshot(), node.io.snapshot(), node.pools.snapshot());
