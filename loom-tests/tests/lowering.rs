@@ -41,7 +41,7 @@ impl Words {
             provider: ProviderWord::default(),
         };
         assert!(words.node.open_pools(4, 2) && words.tenant.open(4, 2) && words.provider.open(4, 2));
-        words.provider.swap_tag(0, REQUEST.tag).unwrap();
+        words.provider.swap_tag(0, REQUEST.tag()).unwrap();
         Arc::new(words)
     }
     fn scopes(&self) -> Scopes<'_> {

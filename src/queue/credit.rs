@@ -62,6 +62,13 @@ const PATIENCE: u64 = if cfg!(loom) { 1 } else { 64 };
 const ANY_TAG: u32 = u32::MAX;
 const PATIENCE_MOST: u64 = PATIENCE * 64;
 
+/// Where the calling thread leaves and takes.
+#[inline]
+fn own_lane() -> usize {
+    // One lane under loom, and never none.
+    thread_number().checked_rem(LANES).unwrap_or(0)
+}
+
 /// A value of the word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Mode(u64);
@@ -216,7 +223,7 @@ impl Credits {
     /// have another each.
     #[inline]
     fn cells(&self, request: Request) -> [&Cell; 2] {
-        let lane = if LANES == 1 { 0 } else { thread_number() % LANES };
+        let lane = own_lane();
         let first = usize::from(request.tenant() ^ request.provider()) % CELLS;
         let cells = &self.lanes[lane].cells;
         [&cells[first], &cells[(first + CELLS / 2) % CELLS]]
@@ -394,7 +401,7 @@ impl<K: Tenure> Floor<K> {
     pub(super) fn ended_without_credit(&self, panics: &mut Panics) {
         let mode = self.credits.mode();
         if mode.lent_again().is_some() {
-            let lane = if LANES == 1 { 0 } else { thread_number() % LANES };
+            let lane = own_lane();
             let ended = &self.credits.lanes[lane].ended;
             ended.add_alone();
             if ended.get() >= (PATIENCE * (mode.round() + 1)).min(PATIENCE_MOST) {
