@@ -56,11 +56,13 @@ const LANES: usize = if cfg!(loom) { 1 } else { 16 };
 /// Cells of a lane: for as many pairs of tenant and provider.
 const CELLS: usize = if cfg!(loom) { 2 } else { 8 };
 /// How many operations end on a lane, in the first round that is swept, before credits are lent again. It grows with the
-/// rounds, so that recalls cost less than one step in eight operations, whatever comes.
-const PATIENCE: u64 = if cfg!(loom) { 1 } else { 64 };
+/// rounds, so that recalls cost less than one step in eight operations, whatever comes. With debug assertions and in models
+/// one is enough: there are then as many recalls as there can be.
+const PATIENCE: u64 = if cfg!(any(loom, debug_assertions)) { 1 } else { 64 };
+const PATIENCE_MOST: u64 = if cfg!(any(loom, debug_assertions)) { 1 } else { 64 * 64 };
+
 /// Charges know no epochs: what one leaves serves another.
 const ANY_TAG: u32 = u32::MAX;
-const PATIENCE_MOST: u64 = PATIENCE * 64;
 
 /// Where the calling thread leaves and takes.
 #[inline]
