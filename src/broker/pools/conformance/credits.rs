@@ -1,5 +1,6 @@
 //! Credits: what operations leave for the next, which nobody can tell but by how fast it goes.
 use super::support::*;
+use crate::broker::pools::PoolAdmission;
 use std::sync::Barrier;
 use std::time::Instant;
 
@@ -118,6 +119,134 @@ async fn the_next_epoch_takes_what_the_last_one_left() {
     run_once(&node, &client, &session);
     until_lent(&node, &client, &session);
     node.assert_idle();
+}
+
+/// What an operation of the model is, and the handle that it stands for.
+enum Held {
+    Staged(PoolAdmission),
+    Granted(PoolReady),
+    Started(#[expect(dead_code, reason = "it is held, and dropped")] PoolCall),
+}
+
+/// Operations of two tenants and two providers on one thread, as a plain model counts them.
+struct Script {
+    node: Node,
+    clients: [ProviderClient<Socket>; 2],
+    sessions: [[CapabilitySession; 2]; 2],
+    live: Vec<(usize, usize, Held)>,
+}
+
+impl Script {
+    fn new() -> Self {
+        let limits = PoolLimits {
+            pending: 3,
+            running: 4,
+            running_per_tenant: 3,
+            running_per_provider: 3,
+            requests_per_tenant: 5,
+            requests_per_provider: 5,
+            ..PoolLimits::default()
+        };
+        let node = Node::new(limits);
+        let providers = ["orders", "files"].map(|name| node.install(name, 1, 0));
+        let clients = [0, 1].map(|at: usize| node.client(&providers[at]));
+        let session = |tenant: &str, at: usize| node.session(&node.plan(tenant, &providers[at]));
+        let sessions = ["alpha", "beta"].map(|tenant| [0, 1].map(|at| session(tenant, at)));
+        Script { node, clients, sessions, live: Vec::new() }
+    }
+
+    fn count(&self, of: impl Fn(usize, usize, bool) -> bool) -> u32 {
+        let is_of = |(tenant, provider, held): &&(usize, usize, Held)| {
+            of(*tenant, *provider, !matches!(held, Held::Staged(_)))
+        };
+        self.live.iter().filter(is_of).count() as u32
+    }
+
+    fn may_run(&self, tenant: usize, provider: usize) -> bool {
+        self.count(|_, _, runs| runs) < 4
+            && self.count(|of, _, runs| runs && of == tenant) < 3
+            && self.count(|_, of, runs| runs && of == provider) < 3
+    }
+
+    fn may_come(&self, tenant: usize, provider: usize) -> bool {
+        self.count(|of, _, _| of == tenant) < 5 && self.count(|_, of, _| of == provider) < 5
+    }
+
+    fn step(&mut self, number: u64) {
+        let (tenant, provider) = (number as usize / 8 % 2, number as usize / 16 % 2);
+        let chosen = (number >> 32) as usize;
+        let (client, session) = (&self.clients[provider], &self.sessions[tenant][provider]);
+        match number % 8 {
+            0 | 1 => {
+                let expected = self.may_come(tenant, provider) && self.may_run(tenant, provider);
+                let ready = self.node.pools.admit_now(client, session);
+                assert_eq!(ready.is_ok(), expected, "{ready:?}");
+                self.live.extend(ready.ok().map(|ready| (tenant, provider, Held::Granted(ready))));
+            }
+            2 => {
+                let pending = self.count(|_, _, runs| !runs);
+                let admission = self.node.pools.admit(client, session);
+                assert_eq!(
+                    admission.is_ok(),
+                    self.may_come(tenant, provider) && pending < 3,
+                    "{admission:?}"
+                );
+                self.live.extend(admission.ok().map(|staged| (tenant, provider, Held::Staged(staged))));
+            }
+            _ if self.live.is_empty() => {}
+            3..6 => {
+                let (tenant, provider, held) = self.live.swap_remove(chosen % self.live.len());
+                let held = match held {
+                    Held::Staged(admission) if self.may_run(tenant, provider) => {
+                        let mut wait = std::pin::pin!(admission.wait());
+                        let context = &mut std::task::Context::from_waker(std::task::Waker::noop());
+                        match wait.as_mut().poll(context) {
+                            std::task::Poll::Ready(ready) => Held::Granted(ready.expect("nobody stops it")),
+                            std::task::Poll::Pending => panic!("there is room, and nobody waits"),
+                        }
+                    }
+                    Held::Granted(ready) => {
+                        Held::Started(ready.dispatch(SEND, Cost::new()).expect("allowed"))
+                    }
+                    other => other,
+                };
+                self.live.push((tenant, provider, held));
+            }
+            _ => drop(self.live.swap_remove(chosen % self.live.len())),
+        }
+    }
+}
+
+/// Nobody waits in this model, so whether there is room decides alone, and what lies about must never be seen.
+#[test]
+fn a_plain_model_foresees_every_answer() {
+    // Outside of a task, where polls have no budget.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let _inside = runtime.enter();
+    let (mut taken, mut looks) = (0, 0);
+    for seed in 1..=12_u64 {
+        let mut script = Script::new();
+        let mut number = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed);
+        for step in 0..2_000 {
+            number ^= number << 13;
+            number ^= number >> 7;
+            number ^= number << 17;
+            let lies = floor_says(&script.node).0;
+            script.step(number);
+            taken += u32::from(floor_says(&script.node).0 < lies);
+            if step % 97 == 0 {
+                let (running, pending) = (script.count(|_, _, runs| runs), script.count(|_, _, runs| !runs));
+                let now = script.node.counts();
+                assert_eq!((now.running_requests, now.pending_requests), (running.into(), pending.into()));
+                looks += 1;
+            }
+        }
+        script.live.clear();
+        drop(script.sessions);
+        script.node.assert_idle();
+    }
+    // It says something only if credits were there to be taken or swept.
+    assert!(taken > 500 && looks > 100, "{taken} were taken or swept");
 }
 
 /// Threads that end operations while others are refused, count, and lower: each admission is right, and no more run than may.
