@@ -79,6 +79,8 @@
 
 #[macro_use]
 mod plant;
+#[macro_use]
+mod refuse;
 
 /// Declares the floors. They are private; under `--cfg loom` they are public as `model`, so that the models in
 /// `loom-tests/` run the real code.

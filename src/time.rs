@@ -98,6 +98,7 @@ impl Clock {
     /// The exact time.
     #[must_use]
     pub fn now(&self) -> Instant {
+        clock_door!();
         match self.source {
             Source::System(_) => Instant::now(),
             Source::Tokio => tokio::time::Instant::now().into_std(),

@@ -19,6 +19,10 @@ pub const UNLIMITED: u64 = u64::MAX;
 #[inline]
 pub fn take_all<const N: usize>(left: &[AtomicU64; N], amounts: &[u64; N]) -> Result<(), usize> {
     for at in 0..N {
+        refusable!(None, {
+            give_before(left, amounts, at);
+            at
+        });
         if !take(&left[at], amounts[at]) {
             give_before(left, amounts, at);
             return Err(at);
@@ -69,6 +73,7 @@ pub struct Spent;
 ///
 /// `Spent`.
 pub fn spend(spent: &AtomicU64, limit: u64, amount: u64) -> Result<(), Spent> {
+    refusable!(None, Spent);
     let mut backoff = Backoff::new();
     let mut before = spent.load(order::COUNT);
     loop {

@@ -151,6 +151,7 @@ impl BytesWord {
             Side::Staged => STAGED.dimension(),
             Side::Result => RESULT.dimension(),
         })?;
+        refusable!(BUFFERS.dimension(), BUFFERS.dimension());
         match self.rooms.step(|word| taken::<BytesLayout>(word, wanted)) {
             Ok(_) => {
                 self.peaks.see(&self.rooms);
@@ -170,6 +171,7 @@ impl BytesWord {
     /// `io.result_bytes`, if the result side has no room; the block stays on the staged side.
     #[inline]
     pub fn retain(&self, size: Units) -> Result<(), Dimension> {
+        refusable!(RESULT.dimension(), RESULT.dimension());
         if planted!("staged_given_first") {
             self.rooms.give(STAGED.units(size.number()));
         }
@@ -263,6 +265,7 @@ impl TenantBytesWord {
         if bytes > TENANT.largest() {
             return Err(TENANT.dimension());
         }
+        refusable!(TENANT.dimension(), TENANT.dimension());
         let reserved = self.rooms.step(|word| taken::<TenantBytesLayout>(word, TENANT.units(bytes)));
         reserved.map(drop).map_err(|_| TENANT.dimension())
     }

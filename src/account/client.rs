@@ -160,6 +160,7 @@ impl ClientWord {
     /// Why not, in the value that decided.
     #[inline]
     pub fn reserve_dial(&self, now_ms: u64, heed: Heed) -> Result<(), Dial> {
+        refusable!(CONNECTIONS.dimension(), Dial::Full);
         self.rooms.step(|word| dialing(word, now_ms, heed)).map(drop)
     }
 

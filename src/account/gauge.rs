@@ -85,6 +85,7 @@ impl Gauge {
     ///
     /// There is no room for it.
     pub fn charge(&self, amount: u64) -> Result<(), Full> {
+        refusable!(self.dimension, Full(self.dimension));
         self.step(|word| charged(word, amount).ok_or(Full(self.dimension))).map(drop)
     }
 
@@ -144,6 +145,7 @@ impl Lower for Gauge {
     }
     fn begin_lower(&self, dimension: Dimension, to: u64) -> Result<Lowering, NotLowered> {
         self.check(dimension)?;
+        refusable!(dimension, NotLowered::InUse { dimension, used: self.used() });
         let replaced = self.step(|word| self.lower_word(word, to))?;
         Ok(Lowering::at_once((limit(replaced) - to) << LIMIT_SHIFT))
     }

@@ -103,6 +103,10 @@ impl JobsWord {
     /// No room, or closed (workers only).
     #[inline]
     pub fn reserve(&self, job: Job) -> Result<(), Blocked> {
+        if matches!(job, Job::Worker | Job::Cleanup) {
+            // The others are never what blocks (J3).
+            refusable!(job.dimension(), Blocked::Full(job.dimension()));
+        }
         let reserved = self.rooms.step(|word| {
             if job == Job::Worker && word & CLOSED != 0 {
                 return Err(Blocked::Closed);

@@ -72,6 +72,13 @@ impl NodeUnits {
         NodeUnits(self.0 | other.0)
     }
 
+    /// What the lowest of these units is counted as: by it a trial refuses them.
+    #[cfg(test)]
+    fn first(self) -> Dimension {
+        let field = NodeLayout::FIELDS.iter().find(|field| field.of(self.0) > 0);
+        field.map_or(Dimension::IoOwners, |field| field.dimension())
+    }
+
     /// The marks that stand in front of these units: running units have them, places in the line do not.
     #[inline]
     const fn marks(self) -> u64 {
@@ -192,6 +199,7 @@ impl NodeWord {
     /// What stands against it.
     #[inline(always)]
     pub fn plan(&self, give: NodeUnits, take: NodeUnits, heed: Heed) -> Result<Planned, Blocked> {
+        refusable!(take.first(), Blocked::Full(take.first()));
         let limits = self.limits_for(give);
         let seen = self.rooms.load();
         Ok(Planned::new(seen, moved(seen, give, take, heed, limits)?))
@@ -214,6 +222,7 @@ impl NodeWord {
             self.give(give);
             return self.reserve(take, heed).map(|()| Given::of(0));
         }
+        refusable!(take.first(), Blocked::Full(take.first()));
         let limits = self.limits_for(give);
         let again = |word| moved(word, give, take, heed, limits);
         self.rooms.step_planned(planned, again).map(Given::of)
@@ -232,6 +241,7 @@ impl NodeWord {
     /// What stands against it, in the value that decided.
     #[inline]
     pub fn reserve(&self, units: NodeUnits, heed: Heed) -> Result<(), Blocked> {
+        refusable!(units.first(), Blocked::Full(units.first()));
         self.rooms.step(|word| reserved(word, units, heed)).map(drop)
     }
 
@@ -253,6 +263,7 @@ impl NodeWord {
     /// What stands against `take`; then nothing was given either.
     #[inline]
     pub fn exchange(&self, give: NodeUnits, take: NodeUnits) -> Result<Given, Blocked> {
+        refusable!(take.first(), Blocked::Full(take.first()));
         let limits = self.limits_for(give);
         self.rooms.step(|word| moved(word, give, take, Heed::Marks, limits)).map(Given::of)
     }

@@ -141,6 +141,7 @@ impl ProviderWord {
     /// What stands against it.
     #[inline(always)]
     pub fn plan(&self, asked: RequestUnits, tag: u32, heed: Heed) -> Result<Planned, Blocked> {
+        refusable!(REQUESTS.dimension(), Blocked::Full(REQUESTS.dimension()));
         let seen = self.rooms.load();
         Ok(Planned::new(seen, reserved(seen, asked, tag, heed)?))
     }
@@ -158,6 +159,7 @@ impl ProviderWord {
         tag: u32,
         heed: Heed,
     ) -> Result<(), Blocked> {
+        refusable!(RUNNING.dimension(), Blocked::Full(RUNNING.dimension()));
         self.rooms.step_planned(planned, |word| reserved(word, asked, tag, heed)).map(drop)
     }
 

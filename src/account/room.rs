@@ -236,6 +236,7 @@ impl<L: Layout> Rooms<L> {
     /// Takes away the room that a lower limit does not have. The limit itself stays until [`finish`](Rooms::finish).
     pub fn begin(&self, dimension: Dimension, limit: u64) -> Result<Lowering, NotLowered> {
         let less = self.less(dimension, limit)?;
+        refusable!(dimension, NotLowered::InUse { dimension, used: limit });
         self.change_begins();
         self.step(|word| less.taken(word)).inspect_err(|_| self.change_ends())?;
         let Less { field, from, units } = less;

@@ -108,6 +108,7 @@ impl SharesWord {
     /// Its dimension, if there is no room.
     #[inline]
     pub fn reserve(&self, share: Share) -> Result<(), Dimension> {
+        refusable!(share.dimension(), share.dimension());
         let reserved = self.rooms.step(|word| taken::<SharesLayout>(word, share.units()));
         reserved.map_err(|_| share.dimension())?;
         self.peaks.see(&self.rooms);

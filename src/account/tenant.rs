@@ -83,6 +83,7 @@ impl TenantWord {
     /// What stands against it, in the value that decided.
     #[inline(always)]
     pub fn reserve(&self, asked: RequestUnits, heed: Heed) -> Result<(), Blocked> {
+        refusable!(REQUESTS.dimension(), Blocked::Full(REQUESTS.dimension()));
         self.rooms.step(|word| reserved(word, asked, heed)).map(drop)
     }
 

@@ -234,6 +234,7 @@ impl Control {
                 false => Err(Error::denied(Denied::ProviderExists)),
             };
         }
+        refusable!(Dimension::BrokerProviders, Error::full(Dimension::BrokerProviders, Scope::Node));
         let number = self
             .logicals
             .free(ground.limits.providers)
@@ -279,6 +280,7 @@ impl Control {
             let terms = Terms::seal(policy, capability, &ground.limits)?;
             bindings.push(Binding::new(capability, reference.clone(), terms));
         }
+        refusable!(Dimension::BrokerPlans, Error::full(Dimension::BrokerPlans, Scope::Node));
         if self.plans.len() >= ground.limits.plans as usize {
             return Err(Error::full(Dimension::BrokerPlans, Scope::Node));
         }
@@ -299,6 +301,7 @@ impl Control {
             *plans += 1;
             return Ok(number);
         }
+        refusable!(Dimension::BrokerTenants, Error::full(Dimension::BrokerTenants, Scope::Node));
         let number = self
             .tenants
             .free(ground.limits.tenants)

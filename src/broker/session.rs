@@ -124,6 +124,7 @@ pub(crate) fn open_lease(
         Some(calls) if calls > most => return Err(Error::too_large(Dimension::BrokerCallsPerSession)),
         Some(calls) => calls,
     };
+    refusable!(Dimension::BrokerSessions, ground.refuse(Error::full(Dimension::BrokerSessions, Scope::Node)));
     let bits = if activation.probe.is_some() { PROBED } else { 0 };
     let taken = anchor.take_with(ground.limits.sessions, bits, |slot| {
         slot.deadline.store(deadline, order::COUNT);

@@ -31,6 +31,10 @@ pub(crate) fn reserve(session: &SessionLease, bytes: u32) -> Result<ResourceTabl
     }
     let metadata = &session.shared().broker_metadata;
     metadata.charge(u64::from(bytes))?;
+    refusable!(Dimension::BrokerMetadataBytes, {
+        metadata.give(u64::from(bytes));
+        Error::full(Dimension::BrokerMetadataBytes, Scope::Session)
+    });
     match session.duplicate_if(|bits| SessionBits(bits).with_table()) {
         Ok(held) => Ok(ResourceTableReservation { session: Some(held), bytes }),
         Err(bits) => {

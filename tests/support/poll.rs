@@ -155,3 +155,57 @@ pub fn waker_that_panics_when_dropped() -> Waker {
         let _held = &bomb;
     })
 }
+
+/// What is told of the wakers that [`watched_waker`] makes. Each may panic.
+pub trait Watched: Send + Sync + 'static {
+    /// One of them is about to be cloned.
+    fn cloned(&self);
+    /// One of them is woken.
+    fn woken(&self);
+    /// One of them was dropped, or was used up by its wake.
+    fn dropped(&self);
+}
+
+/// A waker whose watcher is told of everything that is done with it and with its clones.
+#[allow(unsafe_code, reason = "the clone of a waker can only be watched by hand")]
+pub fn watched_waker<W: Watched>(watcher: Arc<W>) -> Waker {
+    // SAFETY: the data is an `Arc<W>` that was turned into a pointer, as the functions of the table expect.
+    unsafe { Waker::new(Arc::into_raw(watcher).cast(), &Table::<W>::TABLE) }
+}
+
+struct Table<W>(std::marker::PhantomData<W>);
+
+#[allow(unsafe_code, reason = "see `watched_waker`")]
+impl<W: Watched> Table<W> {
+    const TABLE: RawWakerVTable = RawWakerVTable::new(Self::clone, Self::wake, Self::wake_by_ref, Self::drop);
+
+    fn clone(data: *const ()) -> RawWaker {
+        let data: *const W = data.cast();
+        // SAFETY: the waker that is cloned keeps its `Arc`, so the watcher is alive.
+        let watcher = unsafe { &*data };
+        watcher.cloned();
+        // SAFETY: the count of the clone; it goes when the clone is dropped.
+        unsafe { Arc::increment_strong_count(data) };
+        RawWaker::new(data.cast(), &Self::TABLE)
+    }
+
+    fn wake(data: *const ()) {
+        // SAFETY: the waker is used up, and its count with it.
+        let watcher = unsafe { Arc::<W>::from_raw(data.cast()) };
+        watcher.woken();
+        watcher.dropped();
+    }
+
+    fn wake_by_ref(data: *const ()) {
+        let data: *const W = data.cast();
+        // SAFETY: the waker keeps its `Arc`, so the watcher is alive.
+        let watcher = unsafe { &*data };
+        watcher.woken();
+    }
+
+    fn drop(data: *const ()) {
+        // SAFETY: the waker is gone, and its count with it.
+        let watcher = unsafe { Arc::<W>::from_raw(data.cast()) };
+        watcher.dropped();
+    }
+}

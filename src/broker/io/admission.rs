@@ -188,6 +188,7 @@ pub(crate) fn admit(
         // Straight to a running unit: the dispatch that follows looks at the clock.
         None => deadline,
     };
+    refusable!(crate::account::dimension::Dimension::BrokerCallsPerSession, Error::no_call(false));
     let limit = u64::from(session.call_limit.load(order::COUNT));
     let pin = session
         .duplicate_if(|bits| SessionBits(bits).with_call(limit))

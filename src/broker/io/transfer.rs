@@ -137,6 +137,10 @@ impl IoTransfer {
         if places == 0 {
             return Err(Error::denied(Denied::NoStreamBudget));
         }
+        refusable!(
+            Dimension::IoStreamChunks,
+            self.lease.shared().refuse(Error::full(Dimension::IoStreamChunks, Scope::Session))
+        );
         let lease = window::take(&self.lease, direction, places).map_err(|_| {
             self.lease.shared().refuse(Error::full(Dimension::IoStreamChunks, Scope::Session))
         })?;

@@ -176,18 +176,21 @@ fn taken<T: Resource>(client: &ProviderClient<T>, call: &PoolCall) -> Taken<T> {
         acquire::leave(&**core, lease);
         return Taken::Over(Some(Err(error)));
     }
+    // The clock is read before the answer is taken, and not while it is in nobody's hands.
+    let now = core.now_nanos();
     match acquire::take_answer(lease) {
         Some(Answer::Dial) => {
             let claim = Claim::held(acquire::unseat_with_connection(lease));
             Taken::Over(Some(client.dial(Holder::Operation(claim)).map(Acquired::Dial)))
         }
         Some(Answer::Idle(index)) => match core.cells.receive(usize::from(index)) {
-            Some(place) => received(client, call, place),
+            Some(place) => received(client, call, place, now),
             None => crate::broken::accounting("a connection was handed over and is not there"),
         },
         Some(Answer::Refused) | None => {
+            let now_ms = core.now_ms();
             acquire::unseat(lease);
-            let (now_ms, view) = (core.now_ms(), core.word.view());
+            let view = core.word.view();
             let refused = if view.closed {
                 Some(Dial::Closed)
             } else {
@@ -203,10 +206,11 @@ fn received<T: Resource>(
     client: &ProviderClient<T>,
     call: &PoolCall,
     mut place: super::connection::Place<T>,
+    now: u64,
 ) -> Taken<T> {
     let (core, lease) = (&client.core, call.lease());
     core.wake_up();
-    match core.is_usable(&mut place, core.now_nanos()) {
+    match core.is_usable(&mut place, now) {
         Ok(true) => {
             let claim = Claim::held(acquire::unseat_with_connection(lease));
             let connection = Parts::of_idle(core.clone(), place, claim);

@@ -82,10 +82,19 @@ impl<T: Resource> ConnectionReservation<T> {
     /// # Panics
     /// If the destructor of a resource that comes too late panics; everything is given back all the same.
     pub fn connected(mut self, resource: T) -> Result<PooledConnection<T>, Error> {
+        let Some(reserved) = &self.reserved else {
+            crate::broken::accounting("a reservation without its place");
+        };
+        // The probe of a session is foreign, and asked here. Until it has answered and the clock was read, all of this is a
+        // reservation that can be dropped.
+        let checked = reserved.holder.check();
+        if checked.is_ok() {
+            reserved.client.begin_life(&reserved.place);
+        }
         let Some(reserved) = self.reserved.take() else {
             crate::broken::accounting("a reservation without its place");
         };
-        if let Err(error) = reserved.holder.check() {
+        if let Err(error) = checked {
             let mut panics = Panics::none();
             panics.run(|| drop(resource));
             panics.add(reserved.fail());
@@ -93,7 +102,6 @@ impl<T: Resource> ConnectionReservation<T> {
             return Err(error.after_start());
         }
         let Reserved { client, place, holder } = reserved;
-        client.begin_life(&place);
         client.ground().jobs.give(Job::Connecting);
         let waited_for = client.word.dial_done();
         let connection = PooledConnection::made(client, place, resource, holder);
@@ -111,11 +119,14 @@ impl<T: Resource> Reserved<T> {
         let ground = client.ground();
         drop(client.cells.remove(place));
         let (initial, maximum) = client.registry().backoff_ms;
-        let paused = client.word.dial_failed(client.now_ms(), initial, maximum);
+        let mut panics = Panics::none();
+        // A clock that panics costs the pause, and nothing that is charged.
+        let mut now_ms = 0;
+        panics.run(|| now_ms = client.now_ms());
+        let paused = client.word.dial_failed(now_ms, initial, maximum);
         ground.jobs.give(Job::Connecting);
         ground.shares.give(Share::Connection);
         client.epoch.give_connection();
-        let mut panics = Panics::none();
         panics.run(|| drop(holder));
         if paused.marked {
             panics.run(|| acquire::serve(&*client));
@@ -228,6 +239,9 @@ impl<T: Resource> Parts<T> {
     fn park(mut self) -> Result<(), Error> {
         let index = self.place.index();
         let kept = self.client.cells.get_mut(&mut self.place);
+        if kept.claim.has_probe() {
+            return self.ask_and_park();
+        }
         let now = match self.client.may_rest(kept, index) {
             Ok(now) => now,
             Err(error) => {
@@ -237,6 +251,37 @@ impl<T: Resource> Parts<T> {
         };
         kept.idle_since = now;
         let claim = std::mem::replace(&mut kept.claim, Claim::nobodys());
+        self.rest(index, now, claim)
+    }
+
+    /// The probe of a session is foreign. Until it has answered, this is a connection that can be dropped.
+    #[cold]
+    #[inline(never)]
+    fn ask_and_park(self) -> Result<(), Error> {
+        let mut whole = PooledConnection::of(self);
+        let allowed = whole.parts.as_mut().map(|Parts { client, place }| {
+            let index = place.index();
+            client.may_rest(client.cells.get_mut(place), index)
+        });
+        let (Some(allowed), Some(mut parts)) = (allowed, whole.parts.take()) else {
+            crate::broken::accounting("a connection was used after its end");
+        };
+        let now = match allowed {
+            Ok(now) => now,
+            Err(error) => {
+                parts.destroy().resume();
+                return Err(error);
+            }
+        };
+        let (index, kept) = (parts.place.index(), parts.kept());
+        kept.idle_since = now;
+        let claim = std::mem::replace(&mut kept.claim, Claim::nobodys());
+        parts.rest(index, now, claim)
+    }
+
+    /// From now on it rests.
+    #[inline(always)]
+    fn rest(self, index: u8, now: u64, claim: Claim) -> Result<(), Error> {
         let Parts { client, place } = self;
         let due = client.note_idle(index, now);
         if let Err(place) = client.cells.park(place) {
@@ -333,7 +378,12 @@ impl<T: Resource> ClientCore<T> {
         if kept.maintenance.is_some() {
             return Err(Error::denied(Denied::Maintenance));
         }
-        let now = kept.claim.check_at()?;
+        let now = {
+            // Only the probe of a session is guarded: the clock panics in no trial here.
+            #[cfg(test)]
+            let _shut = crate::refuse::shut();
+            kept.claim.check_at()?
+        };
         if self.is_retired() {
             return Err(Error::retired(What::Epoch));
         }

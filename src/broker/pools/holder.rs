@@ -4,6 +4,7 @@ use super::maintenance::MaintenanceRequest;
 use crate::broker::error::{Denied, Error};
 use crate::broker::ground::OperationLease;
 use crate::broker::io::check_operation_at;
+use crate::broker::session_core::SessionBits;
 use crate::queue::operation::State;
 use sealed::Sealed;
 
@@ -76,6 +77,11 @@ impl Claim {
             Some(lease) => check_operation_at(lease),
             None => crate::broken::accounting("a connection was used after its operation let it go"),
         }
+    }
+    /// Whether the look asks a session's probe, which is foreign.
+    #[inline(always)]
+    pub(super) fn has_probe(&self) -> bool {
+        self.lease.as_ref().is_some_and(|lease| SessionBits(lease.pin().word().load()).is_probed())
     }
     /// Why an operation gets no second one.
     pub(super) fn refused(state: State) -> Error {

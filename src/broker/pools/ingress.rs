@@ -230,11 +230,10 @@ impl ProviderPools {
         }
         registry.check_open()?;
         let ground = registry.ground();
-        ground.pool_metadata.charge(memory).map_err(|full| ground.refuse(full.into()))?;
         let broker = client.core.epoch.logical.broker();
         let activation = Activation::until(deadline).call_limit(1);
-        let session = session::open_lease(&registry.anchor, broker, plan, activation)
-            .inspect_err(|_| ground.pool_metadata.give(memory))?;
+        let session = session::open_lease(&registry.anchor, broker, plan, activation)?;
+        ground.pool_metadata.charge(memory).map_err(|full| ground.refuse(full.into()))?;
         // From here on the end of the session gives it back; `memory` is at most 1 MiB.
         session.pool_metadata.store(memory as u32, order::COUNT);
         let front = self.ask(client, &session, None, now)?;

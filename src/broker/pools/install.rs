@@ -89,6 +89,7 @@ impl Registry {
         if setup.credentials.len() as u64 > limits.configuration_bytes {
             return Err(Error::too_large(Dimension::PoolsConfigurationBytes));
         }
+        refusable!(Dimension::PoolsConfigurations, Error::full(Dimension::PoolsConfigurations, Scope::Node));
         if books.epochs.len() >= limits.configurations as usize {
             return Err(Error::full(Dimension::PoolsConfigurations, Scope::Node));
         }
@@ -193,6 +194,7 @@ impl Registry {
     ) -> Result<ProviderClient<T>, Error> {
         let number = core.logical.number();
         let limits = self.limits.load();
+        refusable!(Dimension::PoolsClients, Error::full(Dimension::PoolsClients, Scope::Node));
         if self.clients.load(order::OBSERVE) >= limits.clients {
             return Err(Error::full(Dimension::PoolsClients, Scope::Node));
         }

@@ -327,6 +327,6 @@ impl ProviderPools {
     /// no error, and nothing is aborted. It wakes with the end of the last owner, not by a tick. Cancel safe: the registry
     /// is retired from the first poll on, and may be asked again.
     pub async fn shutdown(&self, deadline: Deadline) -> PoolSnapshot {
-        self.registry().shutdown(deadline).await
+        self.registry_arc().shutdown(deadline).await
     }
 }

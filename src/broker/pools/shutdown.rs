@@ -6,7 +6,10 @@ use crate::broker::io;
 use crate::foreign::Panics;
 use crate::sync::order;
 use crate::time::Deadline;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
 
 impl Registry {
     /// See [`ProviderPools::close_admission`](super::ProviderPools::close_admission).
@@ -68,7 +71,18 @@ impl Registry {
     }
 
     /// See [`ProviderPools::shutdown`](super::ProviderPools::shutdown).
-    pub(super) async fn shutdown(&self, deadline: Deadline) -> PoolSnapshot {
+    pub(super) async fn shutdown(self: &Arc<Self>, deadline: Deadline) -> PoolSnapshot {
+        let mut ends = pin!(self.wait_for_the_end(deadline));
+        poll_fn(|cx| {
+            // Who waits here stands in one list with the control task and with all others who do, and is woken by whoever
+            // ends last.
+            let told = Told { waker: Some(cx.waker().clone()), registry: self.clone() };
+            ends.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::new(told))))
+        })
+        .await
+    }
+
+    async fn wait_for_the_end(&self, deadline: Deadline) -> PoolSnapshot {
         self.retire();
         loop {
             let ended = self.ground().floor.ended.notified();
@@ -80,5 +94,36 @@ impl Registry {
                 return self.snapshot();
             }
         }
+    }
+}
+
+/// The waker of whoever waits for a shutdown. A panic of it is contained: the list would forget who stands behind, and
+/// whoever ended last would pay for it.
+struct Told {
+    /// `None` only while it is dropped.
+    waker: Option<Waker>,
+    registry: Arc<Registry>,
+}
+
+impl Wake for Told {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+    fn wake_by_ref(self: &Arc<Self>) {
+        let mut panics = Panics::none();
+        panics.run(|| {
+            if let Some(waker) = &self.waker {
+                waker.wake_by_ref();
+            }
+        });
+        self.registry.contain(panics);
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        let mut panics = Panics::none();
+        panics.run(|| drop(self.waker.take()));
+        self.registry.contain(panics);
     }
 }

@@ -32,5 +32,6 @@ mod shutdown;
 mod stress;
 mod support;
 mod sweeps;
+mod trials;
 
 use crate::broker::poll;

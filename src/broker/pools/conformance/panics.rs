@@ -255,3 +255,58 @@ async fn a_waker_that_comes_back_in_has_its_release_served() {
     drop((orders, client, session));
     node.assert_clean_end().await;
 }
+
+/// A shutdown's waker that panics is contained: the control task and whoever else waits for the end are told all the same,
+/// and whoever ended last does not pay for it.
+#[tokio::test]
+async fn a_waker_of_a_shutdown_that_panics_keeps_nobody_from_the_end() {
+    let scene = Scene::new(PoolLimits::default());
+    let connection = scene.dialled(false, false);
+    let (stops, other) = (scene.node.pools.clone(), scene.node.pools.clone());
+    let mut angry = Box::pin(stops.shutdown(within(ms(10_000))));
+    assert!(poll_with(angry.as_mut(), &waker_fn(|| panic!("planted: this waker panics"))).is_pending());
+    let calm = tokio::spawn(async move { other.shutdown(within(ms(10_000))).await });
+    tokio::task::yield_now().await;
+    let Scene { node, orders, client, session, alive: _ } = scene;
+    drop((orders, client, session));
+    drop(connection);
+    let left = calm.await.expect("it is told");
+    assert!(left.is_clean() && left.contained_panics > 0, "{left:?}");
+    assert!(poll_once(angry.as_mut()).is_ready());
+    node.assert_idle();
+}
+
+/// A session's probe is foreign too. Where a dial ends and where a connection is parked it is asked before anything is let
+/// go of, so its panic costs the connection and nothing else.
+#[tokio::test]
+async fn a_probe_that_panics_costs_its_connection_alone() {
+    struct Angry(Arc<AtomicBool>);
+    impl crate::broker::Probe for Angry {
+        fn is_cancelled(&self) -> bool {
+            assert!(!self.0.load(SeqCst), "planted: this probe panics");
+            false
+        }
+    }
+    let scene = Scene::new(PoolLimits { initial_backoff: ms(1), ..PoolLimits::default() });
+    let panicking = Arc::new(AtomicBool::new(false));
+    let activation = Activation::until(within(ms(20_000))).probe(Arc::new(Angry(panicking.clone())));
+    let plan = scene.node.plan("alpha", &scene.orders);
+    let session = scene.node.broker.open(&plan, activation).expect("room");
+    let call = scene.node.call(&scene.client, &session);
+    let dial = scene.client.reserve_connection(&call).expect("room");
+    panicking.store(true, SeqCst);
+    let bomb = Bomb::new(&scene.alive, false, false);
+    assert!(panics(|| drop(dial.connected(bomb))));
+    let counts = scene.node.counts();
+    assert_eq!((counts.connections, counts.connecting_connections, scene.alive.load(SeqCst)), (0, 0, 0));
+    assert!(scene.client.retry_after().is_some(), "a dial that failed");
+    panicking.store(false, SeqCst);
+    tokio::time::sleep(ms(5)).await;
+    let dial = scene.client.reserve_connection(&call).expect("the pause is over");
+    let used = dial.connected(Bomb::new(&scene.alive, false, false)).expect("in time");
+    panicking.store(true, SeqCst);
+    assert!(panics(|| _ = used.park(Exchange::complete())));
+    panicking.store(false, SeqCst);
+    drop((call, session));
+    scene.end().await;
+}
