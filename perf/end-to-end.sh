@@ -52,7 +52,7 @@ on_first=() on_second=()
 if [ "${PINNED:-1}" -ne 0 ] && [ "$(nproc)" -ge 2 ] && command -v taskset > /dev/null; then
     on_first=(taskset -c 0) on_second=(taskset -c 1)
 fi
-# put COMMAND PID...: moves processes that were started already. Their children follow.
+# pin [COMMAND...] PID: moves a process that was started already, with its threads, to where the command would start one.
 pin() {
     local where=("${@:1:$#-1}") pid=${!#}
     [ "${#where[@]}" -eq 0 ] || taskset -a -p -c "${where[2]}" "$pid" > /dev/null
