@@ -373,8 +373,8 @@ impl fmt::Display for Script {
 /// ones that are possible at that moment.
 pub(crate) struct Writer {
     rng: Rng,
-    weights: Vec<u64>,
-    total: u64,
+    /// Each kind as often as its weight says.
+    mix: Vec<u8>,
     left: usize,
     /// Steps that are not chosen but come when so many are left.
     fixed: Vec<(usize, Kind)>,
@@ -386,19 +386,18 @@ impl Writer {
         let mut settings = Settings::random(&mut rng).agree();
         // What is leaked keeps the memory of its node for the rest of the process, so few runs leak.
         settings.leaks = u64::from(leaks && rng.below(64) == 0);
-        let mut weights = Vec::with_capacity(Kind::ALL.len());
-        for kind in Kind::ALL {
+        let mut mix = Vec::new();
+        for (number, kind) in Kind::ALL.iter().enumerate() {
             let factor = [0, 2, 2, 2, 2, 2, 3, 6][rng.below(8) as usize];
-            let vital = matches!(kind, Kind::Open | Kind::Admit | Kind::Wait | Kind::Run | Kind::Dispatch);
+            let vital = matches!(*kind, Kind::Open | Kind::Admit | Kind::Wait | Kind::Run | Kind::Dispatch);
             let factor = match kind.is_fault() {
                 // A random half of the faults.
                 true => factor * rng.below(2),
                 false if vital => factor.max(2),
                 false => factor,
             };
-            weights.push(kind.weight() * factor);
+            mix.extend(std::iter::repeat_n(number as u8, (kind.weight() * factor) as usize));
         }
-        let total = weights.iter().sum();
         // Admission closes, or everything is retired, somewhere in the last tenth of some runs.
         let mut fixed = Vec::new();
         for (kind, often) in [(Kind::CloseAdmission, 4), (Kind::Retire, 3)] {
@@ -406,7 +405,7 @@ impl Writer {
                 fixed.push((rng.below(steps as u64 / 10 + 1) as usize, kind));
             }
         }
-        (settings, Writer { rng, weights, total, left: steps, fixed })
+        (settings, Writer { rng, mix, left: steps, fixed })
     }
 
     /// The next step, or `None` at the end.
@@ -426,13 +425,7 @@ impl Writer {
         Some(Op { kind, a: self.rng.next() as u16, b: self.rng.next() as u16 })
     }
     fn kind(&mut self) -> Kind {
-        let mut at = self.rng.below(self.total);
-        for (kind, weight) in Kind::ALL.iter().zip(&self.weights) {
-            if at < *weight {
-                return *kind;
-            }
-            at -= weight;
-        }
-        Kind::Open
+        let at = self.rng.below(self.mix.len() as u64);
+        Kind::ALL[usize::from(self.mix[at as usize])]
     }
 }
