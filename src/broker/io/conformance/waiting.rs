@@ -245,3 +245,56 @@ async fn s47_no_length_of_time_panics() {
     drop(session);
     node.assert_zero();
 }
+
+/// io.15: a word is marked as long as somebody waits at it, and no longer: who comes later goes straight through.
+#[tokio::test(start_paused = true)]
+async fn nothing_stays_marked_when_nobody_waits() {
+    let node = Node::with(IoLimits { running: 1, ..small() });
+    let session = node.session();
+    let running = node.call(&session);
+    let mut left = Box::pin(node.io.admit(&session).expect("there is room").wait());
+    assert!(poll_once(left.as_mut()).is_pending());
+    drop((left, running));
+    let running = node.call(&session);
+    let mut granted = Box::pin(node.io.admit(&session).expect("there is room").wait());
+    assert!(poll_once(granted.as_mut()).is_pending());
+    drop(running);
+    drop(granted.await.expect("its turn"));
+    let mut straight = Box::pin(node.io.admit(&session).expect("there is room").wait());
+    assert!(poll_once(straight.as_mut()).is_ready(), "nobody waits in front");
+    drop(straight);
+    drop((node.call(&session), session));
+    node.assert_zero();
+}
+
+/// io.93: the runtime goes with its last handle, and what still runs in it is stopped.
+#[tokio::test(start_paused = true)]
+async fn a_dropped_runtime_stops_what_runs_in_it() {
+    let node = Node::new();
+    let session = node.session();
+    let call = node.call(&session);
+    call.checkpoint().expect("it goes on");
+    let Node { broker, io, plan, _provider } = node;
+    drop(io);
+    assert!(matches!(refused(call.checkpoint()), Kind::Stopped(_)));
+    drop((call, session, plan, broker));
+}
+
+/// io.19: a stopped operation stages nothing more, whether it still waits or has its turn.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_staged_for_what_was_stopped() {
+    let node = Node::new();
+    let session = node.session();
+    let stopped = Kind::Stopped(StopCause::Caller);
+    let admission = node.io.admit(&session).expect("there is room");
+    admission.input(1, 0).expect("it waits");
+    admission.stop_handle().stop();
+    assert_eq!(refused(admission.input(1, 0)), stopped);
+    assert_eq!(refused(admission.reserve_input(1, 0)), stopped);
+    let ready = node.io.admit_now(&session).expect("there is room");
+    ready.input(1, 0).expect("it has its turn");
+    ready.stop_handle().stop();
+    assert_eq!(refused(ready.input(1, 0)), stopped);
+    drop((admission, ready, session));
+    node.assert_zero();
+}
