@@ -270,13 +270,13 @@ impl<K: Tenure> Occupant for Operation<K> {
         // The slot goes back before its counts, so that whoever reserves an owner finds a slot. If the line still holds
         // it, the owner stays counted until the line lets go.
         let (pin, rest) = ending.finish_keeping();
-        if state.is_watched() && late {
-            pin.unwatch(index);
-        }
         let floor = K::floor(pin.shared());
         // It may wake others; the session is left whatever they do.
         let mut panics = Panics::none();
         let marks = floor.give_up(rest, request, state.held(), &mut panics);
+        if late && state.is_watched() {
+            pin.unwatch(index);
+        }
         if !marks.none() {
             panics.run(|| floor.signal(marks, request));
         }
