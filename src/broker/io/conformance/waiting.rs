@@ -287,12 +287,12 @@ async fn nothing_is_staged_for_what_was_stopped() {
     let session = node.session();
     let stopped = Kind::Stopped(StopCause::Caller);
     let admission = node.io.admit(&session).expect("there is room");
-    admission.input(1, 0).expect("it waits");
+    drop(admission.input(1, 0).expect("it waits"));
     admission.stop_handle().stop();
     assert_eq!(refused(admission.input(1, 0)), stopped);
     assert_eq!(refused(admission.reserve_input(1, 0)), stopped);
     let ready = node.io.admit_now(&session).expect("there is room");
-    ready.input(1, 0).expect("it has its turn");
+    drop(ready.input(1, 0).expect("it has its turn"));
     ready.stop_handle().stop();
     assert_eq!(refused(ready.input(1, 0)), stopped);
     drop((admission, ready, session));
