@@ -51,7 +51,11 @@ impl World {
                         self.inbound_started(oper, request);
                         Ok(())
                     }
-                    (About::Wait(oper), Done::Inbound(Err(error))) => self.waited(oper, Err(error)),
+                    (About::Wait(oper), Done::Inbound(Err(error))) => {
+                        // Perhaps it had its turn, and was refused by the start that follows at once.
+                        self.turns.note_left(self.m.oper(oper));
+                        self.waited(oper, Err(error))
+                    }
                     (About::Write { stream, buffer }, Done::Write(writer, result)) => {
                         self.streams[stream].writer = Some(writer);
                         self.written(stream, buffer, result)
