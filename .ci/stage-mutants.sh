@@ -37,7 +37,9 @@ run() { # RESULTS ARGUMENT...
 which=(--sample "${LATENT_MUTANTS_SAMPLE:-0/1}" --only "${LATENT_MUTANTS_ONLY:-src/}")
 results=("$out/lib.tsv")
 CARGO_TARGET_DIR=$out/debug run "$out/lib.tsv" "${which[@]}" -- -p latent-capabilities --lib
-CARGO_TARGET_DIR=$out/debug run "$out/tests.tsv" --missed-of "$out/lib.tsv" -- \
+# The same build: what did not compile is known.
+cp "$out/lib.left.json" "$out/tests.left.json"
+CARGO_TARGET_DIR=$out/debug run "$out/tests.tsv" --resume yes --missed-of "$out/lib.tsv" -- \
     -p latent-capabilities --test simulation --test no_alloc --test justified --test quiet --test secrets
 results+=("$out/tests.tsv")
 if [ -n "${LATENT_MUTANTS_MODELS-yes}" ]; then

@@ -8,11 +8,6 @@ use Dimension::*;
 /// The smallest block of bytes; every byte limit of the node is used in units of it, rounded down.
 pub const SMALLEST_BLOCK: u64 = 512;
 
-/// The size of the block that a buffer of `bytes` takes: the next power of two, at least 512.
-pub const fn block_size(bytes: u64) -> u64 {
-    if bytes <= SMALLEST_BLOCK { SMALLEST_BLOCK } else { bytes.next_power_of_two() }
-}
-
 /// `limit <= sum(bound)`, because of something.
 struct AtMost {
     limit: Dimension,
