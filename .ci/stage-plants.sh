@@ -28,6 +28,7 @@ watched_too_long          watched         a_stop_reaches_the_next_call_in_the_sl
 use_without_a_step        uses            two_for_the_last_use
 spent_after_the_look      budgets         two_spend_one_permission
 look_without_a_meeting    look            a_park_meets_a_look
+kept_while_tight          spares          beginning_to_keep_meets_a_refusal
 place_posted_by_the_end   jobs            submission_meets_the_end_and_the_owner
 refund_twice              lib             s07_each_state_gives_back_exactly_what_it_charged
 refund_before_drop        lib             a_connection_is_destroyed_before_its_charge

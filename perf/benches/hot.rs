@@ -29,6 +29,14 @@ fn with_call() -> (PoolCall, Node) {
     (node.call(), node)
 }
 
+fn with_call_that_keeps_a_block() -> (PoolCall, Node) {
+    let (call, node) = with_call();
+    for _ in 0..4 {
+        drop(must(call.io().buffer(CHUNK, 0)));
+    }
+    (call, node)
+}
+
 fn with_transfer() -> (IoTransfer, PoolCall, Node) {
     let node = Node::warm();
     let ready = must(node.pools.admit_now(&node.fast.client, &node.session));
@@ -121,7 +129,8 @@ fn wait_for_parked((call, node): (PoolCall, Node)) -> (PoolCall, Node) {
 }
 
 #[library_benchmark]
-#[bench::untouched(setup = with_call)]
+#[bench::untouched(setup = with_call_that_keeps_a_block)]
+#[bench::first_of_a_call(setup = with_call)]
 fn buffer_take_drop((call, node): (PoolCall, Node)) -> (PoolCall, Node) {
     drop(must(call.io().buffer(CHUNK, 0)));
     (call, node)

@@ -1,8 +1,8 @@
 //! The bytes words: blocks on the staged and on the result side of the node, and the bytes of one tenant.
 //!
 //! ```text
-//! node    63  57 56      40 39            20 19            0
-//!        │      │ buffers  │  result bytes  │ staged bytes │      bytes in units of 512
+//! node    63       58   57   56      40 39            20 19            0
+//!        │ loosened 6 │TIGHT│ buffers  │  result bytes  │ staged bytes │      bytes in units of 512
 //!
 //! tenant  63       32 31          0
 //!        │           │ tenant bytes │                            in units of 512
@@ -13,6 +13,9 @@
 //!   neither side or on both.
 //! * B3. Limits are rounded down to 512 bytes; blocks are powers of two from 512 up, so nothing else is rounded.
 //! * B4. Nobody waits at these words; there are no marks.
+//! * B5. A block that an operation keeps ready stays charged. TIGHT is set before anything is refused or counted: from then on
+//!   no operation begins to keep one, and whoever set it takes back what is kept. `loosened` counts, modulo 64, how often TIGHT
+//!   was cleared: where it is the same before the taking back and after the refusal, nothing was kept in between.
 //!
 //! Rooms: see [`super::room`], R1 to R5.
 
@@ -25,6 +28,8 @@ use super::scope::{Blocked, NotLowered};
 const STAGED: Field = Field::new(0, 20, Dimension::IoStagedBytes);
 const RESULT: Field = Field::new(20, 20, Dimension::IoResultBytes);
 const BUFFERS: Field = Field::new(40, 17, Dimension::IoBuffers);
+const TIGHT: u64 = 1 << 57;
+const LOOSENED: u64 = 1 << 58;
 const TENANT: Field = Field::new(0, 32, Dimension::IoTenantBytes);
 
 /// Bytes of whole blocks, in units of 512.
@@ -82,6 +87,17 @@ lowering!(BytesWord, TenantBytesWord);
 pub struct BytesWord {
     rooms: Rooms<BytesLayout>,
     peaks: Peaks<BytesLayout>,
+}
+
+/// The state of the word beside its counts. Equal before and after: it was not loosened in between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tightness(u64);
+
+impl Tightness {
+    /// Whether no operation may begin to keep a block ready.
+    pub const fn is_tight(self) -> bool {
+        self.0 & TIGHT != 0
+    }
 }
 
 /// What is used of the node's bytes, at one instant.
@@ -159,7 +175,7 @@ impl BytesWord {
             }
             Err(Blocked::Full(dimension)) => Err(dimension),
             Err(Blocked::Closed | Blocked::Stale | Blocked::Promised(_)) => {
-                crate::broken::accounting("the bytes word has no flags")
+                crate::broken::accounting("the flags of the bytes word refuse nothing")
             }
         }
     }
@@ -188,6 +204,22 @@ impl BytesWord {
         Ok(())
     }
 
+    /// Moves one block of `size` back from the result to the staged side, in one step (B2), for a block that is kept ready.
+    /// `false`: the staged side has no room, and nothing was moved.
+    #[inline]
+    pub fn unretain(&self, size: Units) -> bool {
+        let limits = self.rooms.limits();
+        let moved = self.rooms.step(|word| {
+            let left = taken::<BytesLayout>(word, STAGED.units(size.number()))?;
+            Ok::<u64, Blocked>(given::<BytesLayout>(left, RESULT.units(size.number()), limits))
+        });
+        let moved = moved.is_ok();
+        if moved {
+            self.peaks.see(&self.rooms);
+        }
+        moved
+    }
+
     /// Gives one block back to a side, and its buffer.
     ///
     /// # Panics
@@ -213,7 +245,29 @@ impl BytesWord {
         }
     }
 
-    /// The most that was ever used in each dimension.
+    /// From now on no operation begins to keep a block ready (B5). Gives what [`tightness`](Self::tightness) is then.
+    pub fn tighten(&self) -> Tightness {
+        Tightness((self.rooms.set(TIGHT) | TIGHT) & !BytesLayout::COUNTS)
+    }
+
+    /// Whether operations may keep blocks ready, and how often it was allowed again.
+    pub fn tightness(&self) -> Tightness {
+        Tightness(self.rooms.load() & !BytesLayout::COUNTS)
+    }
+
+    /// Allows it again where at least half of everything is free. Whether it is allowed.
+    pub fn loosen(&self) -> bool {
+        let limits = self.rooms.limits();
+        let ample = |word| BytesLayout::FIELDS.iter().all(|field| 2 * field.of(word) >= field.of(limits));
+        let loosened = self.rooms.step(|word| match word & TIGHT {
+            0 => Err(true),
+            _ if ample(word) => Ok((word & !TIGHT).wrapping_add(LOOSENED)),
+            _ => Err(false),
+        });
+        loosened.map_or_else(|is_loose| is_loose, |_| true)
+    }
+
+    /// The most that was ever used in each dimension. A block that an operation keeps ready counts as used here.
     pub fn peaks(&self) -> impl Iterator<Item = (Dimension, u64)> {
         let size = |dimension| if dimension == BUFFERS.dimension() { 1 } else { SMALLEST_BLOCK };
         self.peaks.each().map(move |(dimension, most)| (dimension, most * size(dimension)))
@@ -344,6 +398,32 @@ mod tests {
                     word
                 };
                 assert_eq!(bytes.rooms.load(), after);
+                if expected.is_ok() {
+                    assert!(bytes.unretain(units(size)), "there is the room that it left");
+                    assert_eq!(bytes.rooms.load(), word);
+                }
+            }
+        }
+    }
+
+    /// Every small word, tight or not: tightening and loosening leave the counts alone, and are told apart.
+    #[test]
+    fn a_word_is_tightened_at_once_and_loosened_where_half_is_free() {
+        for word in small::words::<BytesLayout>(LIMIT, TIGHT | LOOSENED | LOOSENED << 5) {
+            let bytes = at(word);
+            let before = bytes.tightness();
+            assert_eq!(before.is_tight(), word & TIGHT != 0);
+            let tight = bytes.tighten();
+            assert!(tight.is_tight() && tight == bytes.tightness());
+            assert_eq!(small::counts::<BytesLayout>(bytes.rooms.load()), small::counts::<BytesLayout>(word));
+            let ample = BytesLayout::FIELDS.iter().all(|field| 2 * field.of(word) >= LIMIT);
+            assert_eq!(bytes.loosen(), ample);
+            assert_eq!(small::counts::<BytesLayout>(bytes.rooms.load()), small::counts::<BytesLayout>(word));
+            assert_eq!(bytes.tightness() == tight, !ample);
+            if ample {
+                let loose = bytes.tightness();
+                assert!(!loose.is_tight() && bytes.loosen() && bytes.tightness() == loose);
+                assert_ne!(bytes.tighten(), tight, "tight again is not tight all along");
             }
         }
     }

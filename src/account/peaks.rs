@@ -4,7 +4,8 @@
 //! one load and one addition. Only who sees more than ever before writes.
 //!
 //! * K1. A mark is never above what was used at some instant. What a lowering or an opening has in flight looks like use,
-//!   so nothing is noted while there is one; who comes next notes it.
+//!   so nothing is noted while there is one; who comes next notes it. (A block that an operation keeps ready is charged, and
+//!   counts as used here.)
 //! * K2. A mark is noted after the step that reached it, by a look at the word. A height that somebody else has left again
 //!   between the two may be missed; alone, none is.
 //! * K3. Marks decide nothing and are no meeting point: models do not see them.

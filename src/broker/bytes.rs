@@ -1,11 +1,13 @@
 //! Byte blocks of operations: what they are charged to, what is kept beside each, and how they go back.
-use crate::account::bytes::{Side, TenantBytesWord, Units};
+use crate::account::bytes::{BytesWord, Side, TenantBytesWord, Tightness, Units};
 use crate::account::dimension::Dimension;
 use crate::account::scope::Scope;
 use crate::broker::error::{Error, Invalid};
-use crate::broker::ground::{Ground, IoGround, OperationLease};
+use crate::broker::ground::{Ground, IoGround, OperationLease, SessionLease};
 use crate::broker::slots::StreamLease;
+use crate::mem::arena::{Leased, Returns};
 use crate::mem::blocks::{self, Block};
+use crate::queue::operation::Operation;
 use crate::sync::{Zero, order};
 
 /// What the I/O runtime added to the ground of an operation.
@@ -84,16 +86,34 @@ impl<'a> ByteScopes<'a> {
     /// Charges `count` blocks of `size` each, and as many buffers, to one side. All or nothing.
     #[inline]
     pub(crate) fn reserve(&self, side: Side, count: u32, size: Units) -> Result<(), Error> {
+        self.reserve_from_rest(side, count, size).or_else(|_| self.reserve_from_all(side, count, size))
+    }
+
+    /// The same from what no operation keeps ready.
+    fn reserve_from_rest(&self, side: Side, count: u32, size: Units) -> Result<(), Error> {
         if let Some((number, tenant)) = self.tenant {
-            let full = |full| self.ground.refuse(Error::full(full, Scope::Tenant(number)));
-            tenant.reserve(count, size).map_err(full)?;
+            tenant.reserve(count, size).map_err(|full| Error::full(full, Scope::Tenant(number)))?;
         }
         self.ground.bytes.reserve_window(side, count, size).map_err(|full| {
             if let Some((_, tenant)) = self.tenant {
                 tenant.give(count, size);
             }
-            self.ground.refuse(Error::full(full, Scope::Node))
+            Error::full(full, Scope::Node)
         })
+    }
+
+    /// Before anything is refused, what operations keep ready comes back, and none begins to keep anything.
+    #[cold]
+    fn reserve_from_all(&self, side: Side, count: u32, size: Units) -> Result<(), Error> {
+        loop {
+            let tight = take_back_kept(self.ground, self.io);
+            match self.reserve_from_rest(side, count, size) {
+                Ok(()) => return Ok(()),
+                Err(full) if self.ground.bytes.tightness() == tight => return Err(self.ground.refuse(full)),
+                // Somebody saw half of everything free meanwhile.
+                Err(_) => {}
+            }
+        }
     }
 
     /// Gives back what [`Self::reserve`] charged.
@@ -126,6 +146,20 @@ impl<'a> ByteScopes<'a> {
         if framing > 0 {
             self.ground.io_metadata.give(u64::from(framing));
         }
+    }
+}
+
+/// Takes back the blocks that operations keep ready. Control path, and the way to a refusal.
+fn take_back_kept(ground: &Ground, io: &IoGround) -> Tightness {
+    io.spares.take_back(&ground.bytes, &ground.floor.operations, take_back)
+}
+
+/// The same, if any operation keeps one: before bytes are counted.
+pub(crate) fn settle_kept(ground: &Ground) {
+    if let Some(io) = ground.io.get()
+        && !io.spares.are_none()
+    {
+        take_back_kept(ground, io);
     }
 }
 
@@ -182,6 +216,18 @@ impl BlockMeta {
     pub(crate) fn charge(&self) -> Charge {
         self.charge
     }
+    /// Whether the block is charged to the staged side, if need be by moving its charge back.
+    #[inline(always)]
+    fn is_staged_again(&mut self, bytes: &BytesWord, size: usize) -> bool {
+        match self.charge {
+            Charge::Staged => true,
+            Charge::Result if bytes.unretain(Units::of_block(size)) => {
+                self.charge = Charge::Staged;
+                true
+            }
+            Charge::None | Charge::Result | Charge::WindowInput | Charge::WindowOutput => false,
+        }
+    }
     /// What its owner has to give back, which is told once.
     #[inline(always)]
     pub(crate) fn take_charge(&mut self) -> Charge {
@@ -233,11 +279,7 @@ pub(crate) fn charged_block(scopes: &ByteScopes<'_>, capacity: usize, framing: u
 
 /// A charged block of one operation: what is inside a buffer, and what lies in the ring of a stream. Two words.
 #[derive(Debug)]
-pub(crate) struct Charged {
-    /// Gone only while it is being dropped. Declared first, so that the operation is let go last.
-    block: Option<Block>,
-    lease: OperationLease,
-}
+pub(crate) struct Charged(Leased<Operation<SessionLease>>);
 
 impl Charged {
     /// A block of `capacity` bytes (1 to a chunk) on the staged side, with declared metadata; or nothing charged.
@@ -251,38 +293,54 @@ impl Charged {
             return Err(full);
         }
         let block = charged_block(&scopes, capacity, framing, Charge::Staged);
-        Ok(Charged { block: Some(block), lease: lease.duplicate() })
+        Ok(Charged(Leased::new(lease.duplicate(), block)))
     }
-    /// The same without metadata, or nothing without saying why: what most calls come to. Two registers, where a result
-    /// that can be an error goes through memory.
-    #[inline(never)]
+    /// The same for a call, without metadata, or nothing without saying why: what most calls come to. Two registers, where a
+    /// result that can be an error goes through memory.
+    ///
+    /// The block that the call keeps ready is charged, leased and clean: it takes one step.
+    #[inline(always)]
     pub(crate) fn stage_at_once(lease: &OperationLease, capacity: usize) -> Option<Charged> {
+        let scopes = ByteScopes::of(lease);
+        match lease.find_spare(|block| scopes.blocks().serves(block, capacity)) {
+            Some((lease, mut block)) if scopes.fits(capacity) => {
+                scopes.blocks().meta_mut(&mut block).begin(capacity, 0, Charge::Staged);
+                Some(Charged(Leased::new(lease, block)))
+            }
+            // Too large for a chunk, if not for the block: it goes back by its drop.
+            Some((lease, block)) => {
+                drop(Charged(Leased::new(lease, block)));
+                None
+            }
+            None => {
+                let staged = Self::stage_from_node(lease, capacity)?;
+                begin_to_keep(&scopes, lease);
+                Some(staged)
+            }
+        }
+    }
+    /// The same for any operation, and nothing of what is kept.
+    #[inline(never)]
+    pub(crate) fn stage_from_node(lease: &OperationLease, capacity: usize) -> Option<Charged> {
         let scopes = ByteScopes::of(lease);
         if !scopes.fits(capacity) || !scopes.reserve_staged(Units::of_block(Blocks::rounded(capacity))) {
             return None;
         }
         let block = charged_block(&scopes, capacity, 0, Charge::Staged);
-        Some(Charged { block: Some(block), lease: lease.duplicate() })
+        Some(Charged(Leased::new(lease.duplicate(), block)))
     }
     /// The operation that it belongs to.
     #[inline]
     pub(crate) fn operation(&self) -> &OperationLease {
-        &self.lease
-    }
-    #[inline]
-    fn block(&self) -> &Block {
-        match &self.block {
-            Some(block) => block,
-            None => crate::broken::accounting("a buffer was used after its drop"),
-        }
+        self.0.lease()
     }
     #[inline]
     pub(crate) fn meta(&self) -> &BlockMeta {
-        self.blocks().meta(self.block())
+        self.blocks().meta(self.0.block())
     }
     #[inline]
     fn blocks(&self) -> &Blocks {
-        &io(&self.lease).blocks
+        &io(self.0.lease()).blocks
     }
     /// The record, to be changed.
     #[inline]
@@ -292,21 +350,19 @@ impl Charged {
     }
     #[inline]
     fn parts(&mut self) -> (&mut Block, &Blocks) {
-        let Self { block: Some(block), lease } = self else {
-            crate::broken::accounting("a buffer was used after its drop");
-        };
+        let (block, lease) = self.0.parts();
         (block, &io(lease).blocks)
     }
     /// Bytes of the block.
     #[inline]
     pub(crate) fn size(&self) -> usize {
-        self.blocks().capacity(self.block())
+        self.blocks().capacity(self.0.block())
     }
     /// The bytes that were written and not consumed.
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         let blocks = self.blocks();
-        &blocks.bytes(self.block())[blocks.meta(self.block()).live()]
+        &blocks.bytes(self.0.block())[blocks.meta(self.0.block()).live()]
     }
     /// The bytes of a range of the block, for writing.
     #[inline]
@@ -316,7 +372,7 @@ impl Charged {
     }
     /// Moves the charge from the staged to the result side, in one step.
     pub(crate) fn retain(&mut self) -> Result<(), Error> {
-        ByteScopes::of(&self.lease).retain(Units::of_block(self.size()))?;
+        ByteScopes::of(self.0.lease()).retain(Units::of_block(self.size()))?;
         self.change(|meta| meta.charge = Charge::Result);
         Ok(())
     }
@@ -334,10 +390,7 @@ impl Charged {
         most: u64,
         stream: impl FnOnce() -> StreamLease,
     ) -> Option<u64> {
-        let Some(block) = &mut self.block else {
-            crate::broken::accounting("a buffer was used after its drop");
-        };
-        let meta = blocks.meta_mut(block);
+        let meta = blocks.meta_mut(self.0.parts().0);
         // Never below the cursor.
         let length = u64::from(meta.written - meta.cursor);
         if meta.charge != Charge::Result || meta.stream.is_some() || length == 0 || length > most {
@@ -348,13 +401,86 @@ impl Charged {
     }
 }
 
-impl Drop for Charged {
-    #[inline]
-    fn drop(&mut self) {
-        if let Some(block) = self.block.take() {
-            give_back(&self.lease, block);
+impl Returns for Operation<SessionLease> {
+    /// A block without metadata stays with a call that takes buffer after buffer, on the staged side; all others go back.
+    #[inline(never)]
+    fn come_back(mut lease: OperationLease, mut block: Block) {
+        let mut stream = None;
+        if lease.has_room_for_spare() {
+            let scopes = ByteScopes::of(&lease);
+            // Clean before anybody else can have it, its operation included.
+            let ready = scopes.blocks().wipe_if(&mut block, |meta, size| {
+                let ready = meta.framing == 0 && meta.is_staged_again(&scopes.ground.bytes, size);
+                if ready {
+                    stream = meta.stream.take();
+                }
+                ready
+            });
+            if ready {
+                match lease.leave_spare(block) {
+                    Ok(()) => return,
+                    Err(both) => (lease, block) = both,
+                }
+            }
+        }
+        give_back(&lease, block);
+        drop(stream);
+    }
+}
+
+/// How many buffers a call takes from the node before it begins to keep one: most calls take one or two, and would only have
+/// the steps of beginning and ending.
+const BEFORE_KEEPING: u32 = 2;
+
+/// How many more it takes from the node, because what it keeps is of another size, before that goes back.
+const BEFORE_CHANGING: u32 = 8;
+
+/// A call that has taken some buffers keeps one ready from now on, unless bytes are short.
+#[inline(always)]
+fn begin_to_keep(scopes: &ByteScopes<'_>, lease: &OperationLease) {
+    let taken = lease.buffers_taken.load(order::COUNT);
+    // A lost count only delays it.
+    let count = |taken| lease.buffers_taken.store(taken, order::COUNT);
+    if taken < BEFORE_KEEPING {
+        count(taken + 1);
+    } else if lease.is_spare_shut() {
+        open_spare(scopes, lease);
+    } else if !lease.has_room_for_spare() {
+        if taken < BEFORE_KEEPING + BEFORE_CHANGING {
+            count(taken + 1);
+        } else {
+            count(BEFORE_KEEPING);
+            if let Some((lease, block)) = lease.find_spare(|_| true) {
+                take_back(lease, block);
+            }
         }
     }
+}
+
+#[cold]
+#[inline(never)]
+fn open_spare(scopes: &ByteScopes<'_>, lease: &OperationLease) {
+    scopes.io.spares.begin(&scopes.ground.bytes, lease, take_back);
+}
+
+/// The call of this lease ends, which is the one that could take buffers: nothing is kept for it any more.
+/// By value, so that the lease of those that keep nothing stays in its register.
+#[inline(always)]
+pub(crate) fn end_keeping(lease: OperationLease) -> OperationLease {
+    if lease.has_spare() { close_spare(lease) } else { lease }
+}
+
+#[cold]
+#[inline(never)]
+fn close_spare(lease: OperationLease) -> OperationLease {
+    io(&lease).spares.end(&lease, take_back);
+    lease
+}
+
+/// What was kept ready goes back.
+#[cold]
+fn take_back(lease: OperationLease, block: Block) {
+    give_back(&lease, block);
 }
 
 /// The block, then what it was charged to, then what delivered it.

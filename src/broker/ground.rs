@@ -18,6 +18,7 @@ use crate::mem::arena::{Anchor, Lease, Nest, Root};
 use crate::queue::credit::Credits;
 use crate::queue::floor::{Floor, TENANTS};
 use crate::queue::operation::Operation;
+use crate::queue::spares::Spares;
 use crate::sync::{Line, Table};
 use crate::time::Clock;
 use std::sync::{Mutex, OnceLock, Weak};
@@ -78,6 +79,8 @@ pub(crate) struct IoGround {
     pub(crate) blocks: Blocks,
     /// Whether tenants have a byte limit of their own below the node's.
     pub(crate) tenant_bytes: bool,
+    /// Who may keep a block ready.
+    pub(crate) spares: Spares,
 }
 
 impl Ground {

@@ -67,6 +67,7 @@
 //! | home, index, pin | the taker, before publication (M3); the pin is moved out by the ending (M6) | any lease |
 //! | value | the ending, if in a root; else it is shared, and changes only through cells of its own | any lease; in a nest, anyone (M8) |
 //! | park cells | see `mem::park` | see `mem::park` |
+//! | spare | any lease, by exchange (`spare`) | any lease |
 //!
 //! # Invariants
 //!
@@ -109,6 +110,7 @@ mod root;
 mod nest;
 mod stock;
 mod near;
+mod spare;
 
 pub use held::SteppedHeld;
 pub use lease::{Ending, Lease, Occupant, Pin, Rest, Taken};
@@ -116,6 +118,7 @@ pub use near::{Near, Sheaf};
 pub use nest::{Nest, Stepped};
 pub use root::{Anchor, Full, Root, RootPin};
 pub use stock::{Cell, Drained, KEEPS_MAX, KEPT_MAX, LABEL_BITS, Spare};
+pub use spare::{Leased, Returns};
 pub use word::{BareWord, Bits, LEASES_MAX, USER_BITS, Word};
 
 /// The longest arena: an index fits 13 bits, and one value of them means the end of the list.

@@ -16,7 +16,8 @@
 //!     └──────────────── purge: pages back to the system ─────────────────────┘
 //! ```
 //!
-//! * **B1** A block is in one place: on `warm`, on `cold`, in one token, or in the hands of one call in this file. Tokens are
+//! * **B1** A block is in one place: on `warm`, on `cold`, in one token (which may lie in a word: see `arena::spare`), or in
+//!   the hands of one call in this file. Tokens are
 //!   made only from a number just taken off a list, and a number goes back only by consuming its token.
 //! * **B2** A token with the instance number of these `Blocks` was made by them (the number is never given out twice), so
 //!   its class and number are in range.
@@ -74,6 +75,22 @@ impl Block {
     fn new(instance: NonZeroU64, class: usize, number: u32) -> Self {
         let place = (class as u64) << list::TOP_BITS | u64::from(number);
         Self(instance | place)
+    }
+
+    /// The number that stands for it while it lies in a word; at least 2^21.
+    #[inline]
+    pub(in crate::mem) fn into_token(self) -> NonZeroU64 {
+        self.0
+    }
+
+    /// The block that a token stands for.
+    ///
+    /// # Safety
+    ///
+    /// The token was made of a block, and no other block is made of it (B1).
+    #[inline]
+    pub(in crate::mem) unsafe fn from_token(token: NonZeroU64) -> Self {
+        Self(token)
     }
 
     fn class(&self) -> usize {
@@ -253,6 +270,36 @@ impl<M> Blocks<M> {
         }
         class.warm.push(&class.links, number);
         ended
+    }
+
+    /// Whether a request for `bytes` is served by blocks of this size: so that this one can serve it.
+    #[inline(always)]
+    #[must_use]
+    pub fn serves(&self, block: &Block, bytes: usize) -> bool {
+        let index = (bytes.max(SMALLEST) - 1).ilog2() + 1 - SMALLEST.ilog2();
+        block.class() == index as usize
+    }
+
+    /// Makes `block` as one that was just taken, if its owner says so of what is kept beside it and its size: wipes what was exposed. For a
+    /// block that is used again by the same owner.
+    ///
+    /// # Panics
+    ///
+    /// If the block is not one of these.
+    #[inline(always)]
+    pub fn wipe_if(&self, block: &mut Block, when: impl FnOnce(&mut M, usize) -> bool) -> bool {
+        let (class, number) = self.find(block);
+        let exposed = class.side(number, |side| {
+            // SAFETY: B3: the token is borrowed exclusively.
+            let side = unsafe { &mut *side };
+            when(&mut side.owner, class.size).then(|| std::mem::take(&mut side.exposed))
+        });
+        let Some(exposed) = exposed else { return false };
+        if exposed > 0 {
+            // SAFETY: B3: as above.
+            unsafe { class.pages.bytes_mut(number as usize * class.size, exposed as usize) }.zeroize();
+        }
+        true
     }
 
     /// The size of `block` in bytes.

@@ -25,6 +25,7 @@
 //! * [`look`]: when idle connections are looked at next.
 //! * [`acquire`]: the small line of each client, for a connection or the right to dial.
 //! * [`window`]: the places of a transfer, and those who wait for one.
+//! * [`spares`]: blocks that operations keep ready, and how they come back.
 //! * [`glance`]: a look at every operation from outside, to count them.
 //! * [`inventory`]: the places of jobs, and who joins whose.
 pub mod operation;
@@ -39,6 +40,7 @@ pub mod watched;
 pub mod wait;
 pub mod acquire;
 pub mod window;
+pub mod spares;
 pub mod glance;
 pub mod inventory;
 

@@ -365,6 +365,8 @@ pub struct Operation<K> {
     pub stream_output: AtomicU64,
     /// 1 once the call's only transfer was issued.
     pub transfer_issued: AtomicU32,
+    /// How many buffers the call has taken from the node, as far as it matters. Decides nothing but when to keep one ready.
+    pub buffers_taken: AtomicU32,
     /// Variable metadata charged by live owners of this operation is counted by them; this is the call's own.
     pub call_metadata: AtomicU32,
     /// How many occupants of this slot ended without ever being granted. Written by each one's end, and never reset.
@@ -393,6 +395,7 @@ impl<K> Default for Operation<K> {
             stream_input: AtomicU64::new(0),
             stream_output: AtomicU64::new(0),
             transfer_issued: AtomicU32::new(0),
+            buffers_taken: AtomicU32::new(0),
             call_metadata: AtomicU32::new(0),
             ungranted: Counter::default(),
             kept_by: core::marker::PhantomData,
@@ -438,6 +441,7 @@ impl<K> Operation<K> {
         self.stream_input.store(permission.stream_input, order::COUNT);
         self.stream_output.store(permission.stream_output, order::COUNT);
         self.transfer_issued.store(0, order::COUNT);
+        self.buffers_taken.store(0, order::COUNT);
         self.handed.store(0, order::COUNT);
     }
     /// The scopes that a pool admission is charged to; `None` for direct I/O.

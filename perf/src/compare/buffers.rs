@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use crossbeam_queue::ArrayQueue;
 use latent_capabilities::broker::PoolLimits;
-use latent_capabilities::broker::pools::PoolCall;
+use latent_capabilities::broker::pools::{PoolAdmission, PoolCall};
 use perf::must;
 use sharded_slab::Pool;
 use tokio::runtime::Handle;
@@ -23,6 +23,19 @@ fn call(handle: &Handle) -> &'static PoolCall {
     let call = keep(world.call(&session, 0));
     forget(session);
     call
+}
+
+/// An operation that has not started keeps no block ready: each of its buffers is taken from the node.
+fn waiting(handle: &Handle) -> &'static PoolAdmission {
+    let world = World::new(handle, PoolLimits::ceilings(), 1);
+    let session = world.session("first", 0);
+    let admission = keep(must(world.pools.admit(&world.clients[0], &session)));
+    forget(session);
+    admission
+}
+
+fn take_from_node(waiting: &PoolAdmission) {
+    drop(black_box(must(waiting.input(BLOCK, 0))));
 }
 
 fn take(call: &PoolCall) {
@@ -46,7 +59,7 @@ fn of_queue(queue: &ArrayQueue<Box<[u8]>>) {
 const NO_BOOKS: &str = "no books: nobody is charged, no limit in bytes, no wipe";
 
 pub(super) fn groups(handle: &Handle) -> Vec<Group> {
-    let call = call(handle);
+    let (call, waiting) = (call(handle), waiting(handle));
     let list = Mutex::new(vec![block(); 4]);
     let queue = ArrayQueue::new(4);
     queue.push(block()).expect("there is room");
@@ -54,9 +67,10 @@ pub(super) fn groups(handle: &Handle) -> Vec<Group> {
     let take_release = Group {
         key: "buffer",
         title: "buffer of 64 KiB: take + release, without the wipe",
-        note: "Ours keeps all books: node, tenant, operation; session and deadline are looked at.",
+        note: "Ours keeps all books: node, tenant, operation; session and deadline are looked at. A call keeps one block ready; the second row is what its first ones cost.",
         subjects: vec![
             Subject::ours("latent: buffer, untouched", looped(move || take(call))),
+            Subject::ours("latent: buffer, from the node", looped(move || take_from_node(waiting))),
             Subject::peer("Mutex<Vec>", NO_BOOKS, looped(move || of_list(&list))),
             Subject::peer("crossbeam ArrayQueue", NO_BOOKS, looped(move || of_queue(&queue))),
             Subject::peer(

@@ -243,8 +243,7 @@ impl IoAdmission {
     /// # Errors
     /// The dimension that has no room; too large for a chunk; stopped; deadline. Nothing is held afterwards.
     pub fn input(&self, capacity: usize, framing: u32) -> Result<IoBuffer, Error> {
-        self.front.check()?;
-        buffer::stage(self.front.lease(), capacity, framing)
+        buffer::from_node(self.front.lease(), capacity, framing)
     }
     /// Charges `bytes` staged bytes and `framing` metadata without storage of ours.
     ///
@@ -407,8 +406,7 @@ impl IoReady {
     /// # Errors
     /// As [`IoAdmission::input`].
     pub fn input(&self, capacity: usize, framing: u32) -> Result<IoBuffer, Error> {
-        self.front.check()?;
-        buffer::stage(self.front.lease(), capacity, framing)
+        buffer::from_node(self.front.lease(), capacity, framing)
     }
 }
 

@@ -29,12 +29,23 @@ pub(super) fn stage(lease: &OperationLease, capacity: usize, framing: u32) -> Re
     Charged::stage(lease, capacity, framing).map(IoBuffer)
 }
 
-/// The same for an operation that may go on.
+/// The same for a call that may go on, which may keep a block ready.
 #[inline(always)]
 pub(super) fn checked(lease: &OperationLease, capacity: usize, framing: u32) -> Result<IoBuffer, Error> {
     if framing == 0
         && glance(lease).is_some()
         && let Some(staged) = Charged::stage_at_once(lease, capacity)
+    {
+        return Ok(IoBuffer(staged));
+    }
+    checked_slowly(lease, capacity, framing)
+}
+
+/// The same for an operation that has not started.
+pub(super) fn from_node(lease: &OperationLease, capacity: usize, framing: u32) -> Result<IoBuffer, Error> {
+    if framing == 0
+        && glance(lease).is_some()
+        && let Some(staged) = Charged::stage_from_node(lease, capacity)
     {
         return Ok(IoBuffer(staged));
     }

@@ -1,4 +1,5 @@
 //! A running call.
+use crate::broker::bytes;
 use crate::broker::error::Error;
 use crate::broker::ground::OperationLease;
 use crate::broker::io::admission::check;
@@ -116,7 +117,7 @@ impl Drop for IoCall {
     fn drop(&mut self) {
         if let Some(lease) = self.lease.take() {
             // The front's bit and the lease go in one step.
-            lease.release_with(State::FRONT_UNIT);
+            bytes::end_keeping(lease).release_with(State::FRONT_UNIT);
         }
     }
 }

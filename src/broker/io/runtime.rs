@@ -9,7 +9,9 @@ use crate::broker::limits::{IO_COSTS, IoLimits};
 use crate::broker::plan::PlanCore;
 use crate::broker::session::CapabilitySession;
 use crate::mem::blocks::Blocks;
+use crate::queue::floor::OPERATIONS;
 use crate::queue::operation::Cause;
+use crate::queue::spares::Spares;
 use crate::time::Deadline;
 use std::sync::Arc;
 use thiserror::Error as ThisError;
@@ -62,7 +64,7 @@ impl IoRuntime {
         )
         .map_err(|error| SetupError::Memory(error.to_string()))?;
         let tenant_bytes = limits.bytes_per_tenant() < limits.staged_bytes + limits.result_bytes;
-        let made = IoGround { limits, blocks, tenant_bytes };
+        let made = IoGround { limits, blocks, tenant_bytes, spares: Spares::new(OPERATIONS) };
         if ground.io.set(made).is_err() {
             return Err(SetupError::Second("an I/O runtime"));
         }

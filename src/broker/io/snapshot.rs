@@ -1,5 +1,6 @@
 //! What is held, as counts.
 use crate::account::dimension::Dimension;
+use crate::broker::bytes::settle_kept;
 use crate::broker::ground::Ground;
 use crate::broker::limits::fixed_cost;
 
@@ -31,6 +32,7 @@ impl IoSnapshot {
         let exactly = ground.floor.exactly();
         let node = ground.floor.node.snapshot();
         drop(exactly);
+        settle_kept(ground);
         let bytes = ground.bytes.snapshot();
         let streams = ground.shares.snapshot().streams;
         let fixed = u64::from(node.owners) * fixed_cost(Dimension::IoOwners)

@@ -11,6 +11,7 @@
 //! | broken accounting | its finder | once: the registry is retired |
 //! | blocks of a burst | the first admission since it last looked | every second while there is something to give back, at growing intervals while calls live |
 use super::registry::Registry;
+use crate::broker::bytes::settle_kept;
 use crate::foreign::Panics;
 use crate::queue::due::Due;
 use crate::queue::floor::OPERATIONS;
@@ -273,6 +274,7 @@ impl Rhythm {
 /// Gives free blocks back to the system. Whether there are more.
 fn purge(registry: &Registry) -> bool {
     let Some(io) = registry.ground().io.get() else { return false };
+    settle_kept(registry.ground());
     // Advice that the system does not take leaves the memory where it was.
     io.blocks.purge(PURGE).is_ok_and(|purged| purged.more)
 }

@@ -10,6 +10,7 @@ use super::client::ClientCounted;
 use super::epoch::{Epoch, OriginSlot, Tally};
 use super::registry::Registry;
 use crate::account::charge::Held;
+use crate::broker::bytes::settle_kept;
 use crate::broker::ground::SessionLease;
 use crate::queue::operation::{Operation, State};
 use crate::sync::order;
@@ -253,6 +254,9 @@ impl Registry {
         let ground = self.ground();
         let _exactly = ground.floor.exactly();
         let counts_bytes = ground.io.get().is_some_and(|io| io.tenant_bytes);
+        if counts_bytes {
+            settle_kept(ground);
+        }
         list(
             into,
             ground.control().tenants().map(|(number, name, plans)| {

@@ -26,6 +26,8 @@ pub(in crate::mem) struct Slot<T: Occupant> {
     next: AtomicU16,
     /// Its own index, for those who have only the pointer.
     pub(in crate::mem) index: AtomicU16,
+    /// What one lease leaves for the next: see [`super::spare`].
+    pub(in crate::mem) spare: AtomicU64,
     pub(in crate::mem) home: Hollow<NonNull<Shelf<T>>>,
     pub(in crate::mem) pin: Hollow<T::Pin>,
     value: UnsafeCell<T>,
@@ -40,6 +42,7 @@ impl<T: Occupant> Default for Slot<T> {
             incarnation: AtomicU64::default(),
             next: AtomicU16::default(),
             index: AtomicU16::default(),
+            spare: AtomicU64::default(),
             home: Hollow::default(),
             pin: Hollow::default(),
             value: UnsafeCell::default(),

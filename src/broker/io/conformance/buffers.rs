@@ -74,6 +74,63 @@ async fn the_next_owner_of_a_block_finds_zeros() {
     node.assert_zero();
 }
 
+/// What a call keeps ready is in no snapshot and in nobody's way: not in that of its own other sizes, of other calls, of its
+/// tenant, of its own end.
+#[tokio::test(start_paused = true)]
+async fn what_a_call_keeps_ready_is_in_nobodys_way() {
+    // A chunk takes a block of 4 KiB, and the tenant has room for one.
+    let limits = IoLimits { chunk_bytes: 4000, tenant_bytes: 4096, ..IoLimits::default() };
+    let node = Node::with(limits);
+    let session = node.session();
+    let (first, second) = (node.call(&session), node.call(&session));
+    let kept = |call: &IoCall| call.lease().has_spare() && !call.lease().is_spare_shut();
+    let work = |call: &IoCall| {
+        for round in 0..12 {
+            let buffer = filled(call, &[round; 4000]);
+            assert_eq!(node.io.snapshot().staged_bytes, 4096, "what is used is counted");
+            drop(buffer);
+        }
+        for round in 0..12 {
+            drop(filled(call, &[round; 4000]));
+        }
+    };
+
+    work(&first);
+    assert!(kept(&first), "a call that takes buffer after buffer keeps one ready");
+    let mut again = first.buffer(4000, 0).expect("it is there");
+    assert!(again.spare_mut(4000).expect("staged").iter().all(|&byte| byte == 0), "what is kept is clean");
+    drop(again);
+    drop(filled(&first, &[7; 4000]).retain().expect("there is room"));
+    assert!(kept(&first), "a result is kept too, on the staged side");
+    assert_eq!((node.io.snapshot().staged_bytes, node.io.snapshot().result_bytes), (0, 0));
+    let large = first.buffer(4001, 0);
+    assert_eq!(refused(large), Kind::TooLarge(Dimension::IoChunkBytes), "its block would be large enough");
+
+    // Another call, another size, a window and foreign storage: each needs what is kept, and gets it.
+    let buffer = second.buffer(4000, 0).expect("nobody uses what is kept");
+    assert!(!kept(&first));
+    assert_eq!(full(first.buffer(512, 0)), Dimension::IoTenantBytes);
+    drop(buffer);
+    work(&first);
+    let smaller: Vec<_> = (0..8).map(|_| first.buffer(512, 0).expect("nobody uses what is kept")).collect();
+    assert_eq!(full(first.buffer(512, 0)), Dimension::IoTenantBytes);
+    drop(smaller);
+    work(&first);
+    drop(second.reserve_scratch(4000, 0).expect("nobody uses what is kept"));
+
+    // It is in no snapshot, and goes with its call, whatever else of the call lives on.
+    work(&first);
+    assert!(kept(&first));
+    assert_eq!((node.io.snapshot().staged_bytes, node.io.snapshot().buffers), (0, 0));
+    work(&first);
+    let late = first.buffer(512, 0).expect("nobody uses what is kept");
+    drop(first);
+    let buffer = second.buffer(2048, 0).expect("half is free");
+    drop((late, buffer));
+    drop((second, session));
+    node.assert_zero();
+}
+
 /// io.49, io.50: the output total spans buffers and streams and is never refunded.
 #[tokio::test(start_paused = true)]
 async fn output_permission_is_cumulative_13() {
