@@ -451,8 +451,11 @@ impl<K: Tenure> Floor<K> {
 
     #[cold]
     fn note_most(&self) {
-        let _exactly = self.exactly();
-        self.node.note_use();
+        let _recalled = self.recalled();
+        // Others may be sweeping for reasons of their own. A request does not wait for them: the next one notes it.
+        if self.credits.mode().is_swept() {
+            self.node.note_use();
+        }
     }
 
     /// Recalls the credits and keeps them recalled: the words count what is in use, and nothing else, until what this gives
@@ -462,14 +465,20 @@ impl<K: Tenure> Floor<K> {
     ///
     /// With what a waker panicked with, if somebody was woken.
     pub fn exactly(&self) -> Exactly<'_> {
+        let guard = self.recalled();
+        while !self.credits.mode().is_swept() {
+            // A sweep is a few hundred steps and runs no foreign code.
+            crate::sync::thread::yield_now();
+        }
+        guard
+    }
+
+    /// The same, but while others sweep it does not wait for them: until they have, the words may count what is of no use.
+    fn recalled(&self) -> Exactly<'_> {
         let kept = self.credits.step(|mode| Some(mode.kept()));
         let guard = Exactly(&self.credits);
         if kept.is_ok_and(|mode| !mode.is_covered()) {
             self.sweep_all();
-        }
-        while !self.credits.mode().is_swept() {
-            // A sweep is a few hundred steps and runs no foreign code.
-            crate::sync::thread::yield_now();
         }
         guard
     }
