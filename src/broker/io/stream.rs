@@ -354,10 +354,34 @@ impl IoStreamReader {
     /// what was queued is destroyed.
     #[inline]
     pub fn try_read(&mut self) -> Poll<Result<Option<IoBuffer>, Error>> {
+        match self.take_ready() {
+            Some(chunk) => Poll::Ready(Ok(Some(chunk))),
+            None => self.look_and_read(),
+        }
+    }
+
+    /// A chunk that is ready, if nothing stands in the way. Two registers, where a result that can be an error goes through
+    /// memory, written in parts and read as a whole.
+    #[inline]
+    fn take_ready(&mut self) -> Option<IoBuffer> {
         // A reader that has read the end has no quick looks left.
-        if !self.looks.quick(self.operation())
-            && let Err(end) = self.look()
-        {
+        if !self.looks.quick(self.operation()) {
+            return None;
+        }
+        let before = self.looks.begin();
+        let popped = self.ring.try_pop();
+        self.looks.over(before);
+        match popped {
+            Pop::Item(chunk) => Some(IoBuffer::from_charged(chunk)),
+            // Asked once more by who looks closely.
+            Pop::Empty | Pop::End(_) => None,
+        }
+    }
+
+    /// A read that asks one question after another.
+    #[cold]
+    fn look_and_read(&mut self) -> Poll<Result<Option<IoBuffer>, Error>> {
+        if let Err(end) = self.look() {
             return Poll::Ready(end);
         }
         let before = self.looks.begin();
@@ -371,7 +395,6 @@ impl IoStreamReader {
     }
 
     /// Whether there is anything to read from; if not, what the read gives.
-    #[cold]
     fn look(&mut self) -> Result<(), Result<Option<IoBuffer>, Error>> {
         if let Some(terminal) = self.ended {
             return Err(self.end(terminal));
@@ -420,6 +443,10 @@ impl IoStreamReader {
         stop: impl FnOnce(&OperationLease, &mut Context<'_>) -> Poll<Error>,
     ) -> Poll<Result<Option<IoBuffer>, Error>> {
         let coop = ready!(tokio::task::coop::poll_proceed(cx));
+        if let Some(chunk) = self.take_ready() {
+            coop.made_progress();
+            return Poll::Ready(Ok(Some(chunk)));
+        }
         let read = loop {
             if let Poll::Ready(read) = self.try_read() {
                 break read;
