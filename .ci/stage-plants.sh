@@ -39,6 +39,7 @@ wake_under_the_turn       lib             a_waker_that_comes_back_in_has_its_rel
 outcome_overwritten       lib             the_first_cause_of_a_stop_stays
 deadline_reset            lib             a_deadline_only_narrows
 rotor_counts_providers    lib             more_providers_give_no_more_turns
+passes_to_an_old_epoch    lib             a_unit_passes_within_its_epoch_only
 second_dial_after_cancel  lib             a_cancelled_dial_makes_the_client_pause_32
 expired_handed_out        lib             an_expired_connection_is_not_handed_out_31
 plan_let_go_early         lib             an_epoch_never_dies_with_a_session_nor_under_the_mutex

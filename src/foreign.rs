@@ -2,6 +2,7 @@
 //! runs outside every step, and only through here.
 
 use std::any::Any;
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::task::Waker;
 
@@ -121,7 +122,8 @@ impl Panics {
 #[must_use = "whoever was parked here sleeps until the batch is woken"]
 #[derive(Debug)]
 pub struct WakeBatch<const N: usize = 16> {
-    wakers: [Option<Waker>; N],
+    /// Empty whenever the batch is dropped, so that none of its places has to be looked at.
+    wakers: ManuallyDrop<[Option<Waker>; N]>,
     length: usize,
 }
 
@@ -131,7 +133,7 @@ pub type Wakers = WakeBatch<4>;
 impl<const N: usize> WakeBatch<N> {
     /// An empty batch.
     pub const fn new() -> Self {
-        Self { wakers: [const { None }; N], length: 0 }
+        Self { wakers: ManuallyDrop::new([const { None }; N]), length: 0 }
     }
 
     /// An empty batch: nobody to wake.

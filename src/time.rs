@@ -64,11 +64,13 @@ pub fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Where the time comes from. Two machine words of base and a choice; copied freely.
+/// Where the time comes from. A few machine words; copied freely.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     /// What milliseconds and nanoseconds are counted from.
     base: Instant,
+    /// The longest that the coarse time can be late, in nanoseconds.
+    tick: u64,
     source: Source,
 }
 
@@ -85,14 +87,14 @@ impl Clock {
     #[must_use]
     pub fn system() -> Self {
         let (base, coarse) = coarse::Coarse::calibrate();
-        Self { base, source: Source::System(coarse) }
+        Self { base, tick: coarse::tick(), source: Source::System(coarse) }
     }
 
     /// Tokio's clock: the system's, unless the runtime on this thread has paused it. Its base is now. For tests and
     /// simulations; [`Self::coarse`] is exact here.
     #[must_use]
     pub fn tokio() -> Self {
-        Self { base: tokio::time::Instant::now().into_std(), source: Source::Tokio }
+        Self { base: tokio::time::Instant::now().into_std(), tick: 0, source: Source::Tokio }
     }
 
     /// The exact time.
@@ -123,6 +125,13 @@ impl Clock {
             Source::System(coarse) => coarse.nanos(self.base),
             Source::Tokio => self.nanos_since_base(self.now()),
         }
+    }
+
+    /// By how many nanoseconds [`Self::coarse`] is late at most: one kernel tick, or 0 if it is exact.
+    #[inline]
+    #[must_use]
+    pub const fn coarse_tick(&self) -> u64 {
+        self.tick
     }
 
     /// Whether `deadline` has passed, by the coarse clock: true is certain, false may be one kernel tick old.
@@ -184,7 +193,13 @@ impl Clock {
 mod coarse {
     use std::time::{Duration, Instant};
 
-    use rustix::time::{ClockId, Timespec, clock_gettime};
+    use rustix::time::{ClockId, Timespec, clock_getres, clock_gettime};
+
+    /// How long the coarse clock stands still.
+    pub(super) fn tick() -> u64 {
+        let tick = clock_getres(ClockId::MonotonicCoarse);
+        u64::try_from(tick.tv_sec * 1_000_000_000 + tick.tv_nsec).unwrap_or(0)
+    }
 
     /// The reading of the exact kernel clock that belongs to the clock's base instant.
     #[derive(Debug, Clone, Copy)]
@@ -240,6 +255,10 @@ mod coarse {
 #[cfg(not(all(target_os = "linux", not(loom), not(miri))))]
 mod coarse {
     use std::time::Instant;
+
+    pub(super) const fn tick() -> u64 {
+        0
+    }
 
     #[derive(Debug, Clone, Copy)]
     pub(super) struct Coarse;

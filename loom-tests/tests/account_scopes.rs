@@ -76,7 +76,7 @@ fn take_or_mark_vs_give_at_tenant_and_provider() {
             let words = Arc::clone(&words);
             thread::spawn(move || {
                 let tenant = words.tenant.take_or_mark_running();
-                (tenant, words.provider.take_or_mark_running(TAG))
+                (tenant, words.provider.take_or_mark_running(TAG, false))
             })
         };
         let marks = release(&words.scopes(), Some(REQUEST), Held::Running);
@@ -230,7 +230,7 @@ fn tag_swap_vs_reserve() {
         };
         let turn = {
             let words = Arc::clone(&words);
-            thread::spawn(move || words.provider.take_or_mark_running(TAG))
+            thread::spawn(move || words.provider.take_or_mark_running(TAG, false))
         };
         words.provider.swap_tag(TAG, TAG + 1).unwrap();
         let found = words.provider.snapshot();
@@ -278,7 +278,7 @@ fn provider_close_vs_turn() {
         let words = Words::new(1, 1, 1);
         let turn = {
             let words = Arc::clone(&words);
-            thread::spawn(move || words.provider.take_or_mark_running(TAG))
+            thread::spawn(move || words.provider.take_or_mark_running(TAG, false))
         };
         let newcomer = {
             let words = Arc::clone(&words);

@@ -371,7 +371,7 @@ fn step_held_vs_last_lease() {
         let line = root.duplicate();
         let thread = thread::spawn(move || {
             let leave = |bits: Bits| Some(bits.without(0b01).with_held(false));
-            line.shared().calls.step_held(0, leave, 0).expect("a step").freed
+            line.shared().calls.step_held(0, leave).expect("a step").freed
         });
         held.one.store(5, order::COUNT);
         drop(held);

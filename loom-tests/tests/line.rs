@@ -1,4 +1,4 @@
-//! Models of the operation's word and of the line: `queue::operation` (O1 to O5), `queue::line` (L1 to L4), and the rows of
+//! Models of the operation's word and of the line: `queue::operation` (O1 to O5), `queue::line` (L1 to L5), and the rows of
 //! the meeting rule that meet there.
 //!
 //! Every model ends with the same two questions: does somebody wait while there is room for it, and is everything given
@@ -8,11 +8,13 @@
 use latent_capabilities::model::mem::arena::{Anchor, Lease};
 use latent_capabilities::model::mem::park::Park;
 use latent_capabilities::model::queue::model::{self, OperationLease, Session, admit, drop_front, step};
-use latent_capabilities::model::queue::operation::{Cause, GRANT_CELL, State, Step};
+use latent_capabilities::model::queue::operation::{ALL_CELLS, Cause, GRANT_CELL, State, Step};
 use latent_capabilities::model::queue::wait::enter;
 use loom::thread;
 use loom_tests::{Bound, check};
-use std::task::Waker;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::task::{Wake, Waker};
 
 type Ground = Anchor<Session, model::Ground>;
 
@@ -24,6 +26,13 @@ fn staged(session: &Lease<Session>, tenant: Option<u16>) -> OperationLease {
 
 fn granted(session: &Lease<Session>, tenant: Option<u16>) -> OperationLease {
     admit(session, tenant, true).expect("there is room to run")
+}
+
+/// A call that runs: its end passes its units on.
+fn started(session: &Lease<Session>, tenant: Option<u16>) -> OperationLease {
+    let call = granted(session, tenant);
+    call.word().update(|bits| State(bits).started()).expect("nobody stops it");
+    call
 }
 
 fn go(anchor: &Ground, lease: &OperationLease) {
@@ -258,4 +267,145 @@ fn a_parked_waiter_ends_while_it_is_granted() {
         leaver.join().expect("no panic");
         model::assert_zero(&anchor);
     });
+}
+
+#[test]
+fn enqueue_meets_the_end_of_a_call() {
+    for (name, tenant) in
+        [("line::enqueue_meets_the_end_of_a_call", 0), ("line::enqueue_meets_the_end_of_anothers_call", 1)]
+    {
+        check(name, BOUND, move || {
+            let anchor = model::lay(4, 4, 1);
+            let session = model::open(&anchor);
+            let call = started(&session, Some(0));
+            let waiter = staged(&session, Some(tenant));
+            let ender = thread::spawn(move || drop_front(call));
+            go(&anchor, &waiter);
+            ender.join().expect("no panic");
+            assert_granted(&waiter);
+            drop_front(waiter);
+            model::assert_zero(&anchor);
+        });
+    }
+}
+
+/// L2: the unit is on its way from one call to a waiter that leaves; the next one gets it.
+#[test]
+fn a_passed_unit_meets_a_leaving_waiter() {
+    check("line::a_passed_unit_meets_a_leaving_waiter", BOUND, || {
+        let anchor = model::lay(4, 4, 1);
+        let session = model::open(&anchor);
+        let call = started(&session, Some(0));
+        let first = staged(&session, Some(0));
+        go(&anchor, &first);
+        let second = staged(&session, Some(1));
+        go(&anchor, &second);
+        let leaver = thread::spawn(move || drop_front(first));
+        drop_front(call);
+        leaver.join().expect("no panic");
+        assert_granted(&second);
+        drop_front(second);
+        model::assert_zero(&anchor);
+    });
+}
+
+/// The unit is never free while somebody waits for it: no newcomer gets it.
+#[test]
+fn a_passed_unit_meets_a_newcomer() {
+    check("line::a_passed_unit_meets_a_newcomer", BOUND, || {
+        let anchor = model::lay(4, 4, 1);
+        let session = model::open(&anchor);
+        let call = started(&session, Some(0));
+        let waiter = staged(&session, Some(1));
+        go(&anchor, &waiter);
+        let newcomer = thread::spawn({
+            let session = session.duplicate();
+            move || admit(&session, Some(0), true).is_none()
+        });
+        drop_front(call);
+        assert!(newcomer.join().expect("no panic"), "a waiter was overtaken");
+        assert_granted(&waiter);
+        drop_front(waiter);
+        model::assert_zero(&anchor);
+    });
+}
+
+#[test]
+fn a_passed_unit_meets_retirement() {
+    check("line::a_passed_unit_meets_retirement", Bound::Preemptions(2), || {
+        let anchor = model::lay(4, 4, 1);
+        let session = model::open(&anchor);
+        let call = started(&session, Some(0));
+        let waiter = staged(&session, Some(0));
+        go(&anchor, &waiter);
+        let floor = anchor.clone();
+        let retirer = thread::spawn(move || {
+            let floor = &floor.shared().floor;
+            floor.node.close();
+            floor.stop_all(Cause::Retired, |_, _| true);
+        });
+        drop_front(call);
+        retirer.join().expect("no panic");
+        assert!(matches!(step(&waiter), Step::Left | Step::Returned), "{:?}", step(&waiter));
+        drop_front(waiter);
+        model::assert_zero(&anchor);
+    });
+}
+
+#[test]
+fn a_passed_unit_meets_the_swap_of_the_epoch() {
+    check("line::a_passed_unit_meets_the_swap_of_the_epoch", Bound::Preemptions(2), || {
+        let anchor = model::lay(4, 4, 1);
+        let session = model::open(&anchor);
+        let call = started(&session, Some(0));
+        let waiter = staged(&session, Some(0));
+        go(&anchor, &waiter);
+        let other = anchor.clone();
+        let rotator = thread::spawn(move || {
+            let floor = &other.shared().floor;
+            floor.providers[0].swap_tag(1, 2).expect("it is current");
+            floor.line.look_again(floor);
+            floor.stop_all(Cause::Epoch, |operation, state| {
+                state.step() != Step::Started && operation.request().is_some_and(|request| request.tag() == 1)
+            });
+        });
+        drop_front(call);
+        rotator.join().expect("no panic");
+        assert!(matches!(step(&waiter), Step::Left | Step::Returned), "{:?}", step(&waiter));
+        drop_front(waiter);
+        model::assert_zero(&anchor);
+    });
+}
+
+/// A waiter comes with a seat (one step for both), parks and is granted what a call leaves: it is woken, or sees the grant.
+#[test]
+fn a_waiter_that_comes_with_a_seat_is_woken() {
+    check("line::a_waiter_that_comes_with_a_seat_is_woken", BOUND, || {
+        let anchor = model::lay(4, 4, 1);
+        let session = model::open(&anchor);
+        let call = started(&session, Some(0));
+        let waiter = staged(&session, Some(0));
+        let ender = thread::spawn(move || drop_front(call));
+        let (floor, mut seat) = (&anchor.shared().floor, None);
+        floor.line.come(floor, &waiter, ALL_CELLS, &mut seat);
+        let mut seat = seat.expect("nobody sits there");
+        let woken = Arc::new(Woken(AtomicUsize::new(0)));
+        let parked = waiter.park(&mut seat, &woken.clone().into(), |bits| State(bits).step() == Step::Queued);
+        ender.join().expect("no panic");
+        assert_granted(&waiter);
+        assert_eq!(woken.0.load(Relaxed), usize::from(parked == Park::Parked));
+        waiter.release(seat);
+        drop_front(waiter);
+        assert_eq!(Arc::strong_count(&woken), 1);
+        model::assert_zero(&anchor);
+    });
+}
+
+/// Counts its wakes. Not a meeting point: it is looked at when the threads are gone.
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Relaxed);
+    }
 }

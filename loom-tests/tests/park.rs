@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Wake, Waker};
 
 use latent_capabilities::model::mem::arena::{Anchor, Bits, Ending, Lease, Nest, Occupant, Root, RootPin};
-use latent_capabilities::model::mem::park::{ALL, Park};
+use latent_capabilities::model::mem::park::{ALL, Park, Wakers};
 use loom::thread;
 use loom_tests::{Bound, check, check_few};
 
@@ -227,6 +227,36 @@ fn claim_by_two() {
     });
 }
 
+/// P1: one of two claims its cell by a step that does something else, too.
+#[test]
+fn claim_by_a_step_and_alone() {
+    check("claim_by_a_step_and_alone", Bound::Complete, || {
+        let (_root, call) = call();
+        let (counter, waker) = Counter::new();
+        let (other, theirs) = (call.duplicate(), waker.clone());
+        let thread = thread::spawn(move || {
+            let (_, seat) = other.step_and_claim(|bits| Some(bits.with(2)), 0b0001).expect("a step");
+            let Some(mut seat) = seat else { return false };
+            assert_eq!(other.park(&mut seat, &theirs, waiting), Park::Parked);
+            other.release(seat);
+            true
+        });
+        let mine = match call.claim(0) {
+            Some(mut seat) => {
+                assert_eq!(call.park(&mut seat, &waker, waiting), Park::Parked);
+                call.release(seat);
+                true
+            }
+            None => false,
+        };
+        assert!(thread.join().unwrap() || mine);
+        assert!(call.word().load().has(2), "seat or not, the step was taken");
+        drop(call);
+        assert_eq!(counter.woken(), 0);
+        nothing_left(&counter, waker);
+    });
+}
+
 /// P1, P3: the waiter goes while a wake takes its waker; the next to claim the cell must not write under the wake.
 #[test]
 fn release_vs_wake_vs_next_claim() {
@@ -360,8 +390,9 @@ fn wake_under_hold_vs_last_lease() {
             let line = root.clone();
             let thread = thread::spawn(move || {
                 let wake = |bits: Bits| Some(bits.with(1).with_held(!lets_go));
-                let mut stepped = line.shared().step_held(0, wake, ALL).expect("a step");
-                stepped.wakers.wake_all();
+                let mut woken = Wakers::new();
+                let stepped = line.shared().step_held_and_wake(0, wake, ALL, &mut woken).expect("a step");
+                woken.wake_all();
                 stepped.freed
             });
             drop(call);
@@ -392,10 +423,9 @@ fn wake_under_hold_vs_waiter() {
         let line = root.clone();
         let thread = thread::spawn(move || {
             let wake = |bits: Bits| Some(bits.with(1).with_held(false));
-            line.shared()
-                .step_held(0, wake, ALL)
-                .map(|mut stepped| stepped.wakers.wake_all())
-                .expect("a step");
+            let mut woken = Wakers::new();
+            line.shared().step_held_and_wake(0, wake, ALL, &mut woken).expect("a step");
+            woken.wake_all();
         });
         let parked = call.park(&mut seat, &two, waiting) == Park::Parked;
         thread.join().unwrap();

@@ -3,7 +3,7 @@
 
 use std::ops::Index;
 
-use latent_capabilities::model::mem::turn::{Turn, TurnGuard, older, oldest_first};
+use latent_capabilities::model::mem::turn::{Collected, Turn, TurnGuard, older, oldest_first};
 use latent_capabilities::model::sync::Arc;
 use latent_capabilities::model::sync::atomic::{AtomicBool, AtomicU16};
 use latent_capabilities::model::sync::order;
@@ -46,21 +46,31 @@ impl Floor {
     }
 
     fn post(&self, index: u16) {
-        if let Some(guard) = self.turn.post(index, &self.links) {
-            self.run(guard);
+        if let Some((guard, collected)) = self.turn.post(index, &self.links) {
+            self.run(guard, collected);
         }
     }
 
     fn signal(&self) {
         self.mark.store(true, order::COUNT);
-        if let Some(guard) = self.turn.signal() {
-            self.run(guard);
+        if let Some((guard, collected)) = self.turn.signal() {
+            self.run(guard, collected);
+        }
+    }
+
+    /// A release that finds the turn free looks at once; else it leaves its mark for the holder.
+    fn release(&self) {
+        match self.turn.try_hold() {
+            Some((mut guard, collected)) => {
+                guard.state().marks += 1;
+                self.run(guard, collected);
+            }
+            None => self.signal(),
         }
     }
 
     /// Works through the inbox. Gives whether the holder has to look at the mark.
-    fn collect(&self, guard: &mut TurnGuard<'_, State>) -> bool {
-        let collected = guard.collect();
+    fn take_inbox(&self, guard: &mut TurnGuard<'_, State>, collected: Collected) -> bool {
         let mut next = oldest_first(&self.links, collected.newest);
         while let Some(index) = next {
             next = older(&self.links, index);
@@ -69,9 +79,9 @@ impl Floor {
         collected.dirty
     }
 
-    fn run(&self, mut guard: TurnGuard<'_, State>) {
+    fn run(&self, mut guard: TurnGuard<'_, State>, mut collected: Collected) {
         loop {
-            if self.collect(&mut guard) && self.mark.load(order::COUNT) {
+            if self.take_inbox(&mut guard, collected) && self.mark.load(order::COUNT) {
                 self.mark.store(false, order::COUNT);
                 guard.state().marks += 1;
             }
@@ -79,13 +89,14 @@ impl Floor {
                 Ok(()) => return,
                 Err(again) => guard = again,
             }
+            collected = guard.collect();
         }
     }
 
     /// What was done, when all threads are gone.
     fn done(&self) -> (Vec<u16>, usize) {
         assert!(self.turn.is_at_rest(), "work was left behind");
-        let mut guard = self.turn.try_hold().expect("nobody holds it");
+        let (mut guard, _) = self.turn.try_hold().expect("nobody holds it");
         let state = std::mem::take(guard.state());
         assert!(guard.leave().is_ok());
         (state.posts, state.marks)
@@ -129,6 +140,22 @@ fn two_posts_and_a_signal() {
     });
 }
 
+/// Releases that may find the turn free, and one that comes late: each is seen once.
+#[test]
+fn releases_and_a_post() {
+    check("turn_releases_and_a_post", BOUND, || {
+        let floor = Floor::new();
+        let other = spawn(&floor, Floor::release);
+        floor.post(0);
+        floor.release();
+        other.join().unwrap();
+        // A mark that two leave is one to the holder.
+        let (posts, marks) = floor.done();
+        assert_eq!(posts, vec![0]);
+        assert!((1..=2).contains(&marks), "{marks}");
+    });
+}
+
 /// The holder's batch is full before it looked at the mark: it leaves the turn dirty, then tries again. Whoever gets the
 /// turn does the rest.
 #[test]
@@ -137,11 +164,11 @@ fn dirty_left_is_seen() {
         let floor = Floor::new();
         let other = spawn(&floor, |floor| {
             floor.mark.store(true, order::COUNT);
-            if let Some(mut guard) = floor.turn.signal() {
-                floor.collect(&mut guard);
+            if let Some((mut guard, collected)) = floor.turn.signal() {
+                floor.take_inbox(&mut guard, collected);
                 guard.leave_dirty();
-                if let Some(guard) = floor.turn.try_hold() {
-                    floor.run(guard);
+                if let Some((guard, collected)) = floor.turn.try_hold() {
+                    floor.run(guard, collected);
                 }
             }
         });
@@ -158,16 +185,16 @@ fn a_dropped_guard_vs_post() {
         let floor = Floor::new();
         let other = spawn(&floor, |floor| {
             floor.mark.store(true, order::COUNT);
-            if let Some(mut guard) = floor.turn.signal() {
-                floor.collect(&mut guard);
+            if let Some((mut guard, collected)) = floor.turn.signal() {
+                floor.take_inbox(&mut guard, collected);
                 drop(guard);
             }
         });
         floor.post(0);
         other.join().unwrap();
         // Either the poster found the work, or it lies in the turn for the next one.
-        if let Some(guard) = floor.turn.try_hold() {
-            floor.run(guard);
+        if let Some((guard, collected)) = floor.turn.try_hold() {
+            floor.run(guard, collected);
         }
         assert_eq!(floor.done(), (vec![0], 1));
     });
@@ -180,15 +207,18 @@ fn an_index_comes_back_while_the_holder_runs() {
         let floor = Floor::new();
         let other = spawn(&floor, |floor| {
             // The mark stands for the poster's own word: clear, so the index is in no inbox.
-            if let Some(mut guard) = floor.turn.post(0, &floor.links) {
-                assert!(guard.collect().newest.is_some());
+            if let Some((mut guard, collected)) = floor.turn.post(0, &floor.links) {
+                assert_eq!(collected.newest, Some(0));
                 let next = older(&floor.links, 0);
                 guard.state().posts.push(0);
                 floor.mark.store(true, order::PUBLISH);
                 assert_eq!(next, None);
                 match guard.leave() {
                     Ok(()) => {}
-                    Err(guard) => floor.run(guard),
+                    Err(mut guard) => {
+                        let collected = guard.collect();
+                        floor.run(guard, collected);
+                    }
                 }
             }
         });

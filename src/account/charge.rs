@@ -509,7 +509,7 @@ mod tests {
         reserve_now(&words.scopes(), Some(REQUEST)).unwrap();
         assert!(!words.node.take_or_mark(NodeUnits::RUN_POOL));
         assert!(!words.tenant.take_or_mark_running());
-        assert_eq!(words.provider.take_or_mark_running(TAG), super::super::provider::TakenRunning::Marked);
+        assert_eq!(words.provider.take_or_mark_running(TAG, false), super::super::provider::TakenRunning::Marked);
         let marks = release(&words.scopes(), Some(REQUEST), Held::Running);
         assert_eq!(marks, Marks { tenant: true, provider: true, io: true, pool: false });
         let mut sum = Marks { pool: true, ..Marks::NONE };

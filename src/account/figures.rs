@@ -64,12 +64,15 @@ impl Ages {
         Ages(Table::new(STRIPES))
     }
 
-    /// A request stood in line for so many nanoseconds. Rounded up to whole microseconds.
-    pub fn note(&self, nanos: u64) {
-        let micros = nanos.div_ceil(1_000);
+    /// A request stood in line for so many nanoseconds, by a clock that may be wrong by as many as `tick`. It goes into the
+    /// bucket of the longest that it can have been. Rounded up to whole microseconds.
+    pub fn note(&self, nanos: u64, tick: u64) {
         let stripe = &self.0[thread_number() % STRIPES];
-        stripe.buckets[bucket(micros)].add(1);
-        stripe.micros.add(micros);
+        stripe.buckets[bucket((nanos + tick).div_ceil(1_000))].add(1);
+        // Most are shorter than a tick: nothing to add.
+        if nanos > 0 {
+            stripe.micros.add(nanos.div_ceil(1_000));
+        }
     }
 
     /// How many are in each bucket, and how many microseconds all of them are together. Of about one moment.
@@ -129,7 +132,7 @@ mod tests {
         let threads: Vec<_> = (0..20_u64)
             .map(|thread| {
                 let ages = ages.clone();
-                std::thread::spawn(move || (0..100).for_each(|_| ages.note(thread * 1_000)))
+                std::thread::spawn(move || (0..100).for_each(|_| ages.note(thread * 1_000, 0)))
             })
             .collect();
         threads.into_iter().for_each(|thread| thread.join().unwrap());

@@ -270,18 +270,11 @@ impl NodeWord {
 
     /// For the turn only: takes `units` over every mark, or marks what blocks, in one step. `false`: not taken. A
     /// closed node grants nothing and needs no mark.
-    #[inline]
     pub fn take_or_mark(&self, units: NodeUnits) -> bool {
-        self.exchange_or_mark(NodeUnits::NONE, units)
+        self.try_or_mark(NodeUnits::NONE, units).is_ok()
     }
 
-    /// For the turn only: [`exchange`](NodeWord::exchange) over every mark, or marks what blocks. `false`: not moved.
-    #[inline]
-    pub fn exchange_or_mark(&self, give: NodeUnits, take: NodeUnits) -> bool {
-        self.try_or_mark(give, take).is_ok()
-    }
-
-    /// The same, and says what blocks: that is the mark which was set.
+    /// [`exchange`](NodeWord::exchange) over every mark, or marks what blocks, and says so.
     ///
     /// # Errors
     ///
@@ -298,14 +291,29 @@ impl NodeWord {
         reserved(replaced, take, Heed::Nothing).map(drop)
     }
 
-    /// For the turn only: nobody is blocked at `io.running`.
+    /// For the turn only: nobody is blocked at `io.running`. Nobody else changes a mark (N3): a look shows what there is to do.
     pub fn unmark_io(&self) {
-        self.rooms.clear(IO_MARK);
+        if self.rooms.load() & IO_MARK != 0 {
+            self.rooms.clear(IO_MARK);
+        }
     }
 
     /// For the turn only: nobody is blocked at `pools.running`.
     pub fn unmark_pool(&self) {
-        self.rooms.clear(POOL_MARK);
+        if self.rooms.load() & POOL_MARK != 0 {
+            self.rooms.clear(POOL_MARK);
+        }
+    }
+
+    /// For the turn only: whether there is room, over every mark. If not, what blocks is marked, by a step if it is not yet.
+    pub fn has_or_mark(&self, units: NodeUnits) -> Result<(), Blocked> {
+        let mut blocked = Ok(());
+        let _marked = self.rooms.step(|word| {
+            blocked = reserved(word, units, Heed::Nothing).map(drop);
+            let next = blocked.err().map_or(word, |why| marked(word, why));
+            if next == word { Err(()) } else { Ok(next) }
+        });
+        blocked
     }
 
     /// Closes admission for good. `true`: it was closed before.
@@ -461,9 +469,11 @@ mod tests {
     fn the_turn_takes_or_marks_in_every_small_word() {
         for word in small::words::<NodeLayout>(LIMIT, FLAGS) {
             for units in [NodeUnits::RUN_IO, NodeUnits::RUN_POOL] {
-                let node = at(word);
+                let (node, looked) = (at(word), at(word));
                 let taken = node.take_or_mark(units);
                 let after = node.rooms.load();
+                assert_eq!(looked.has_or_mark(units).is_ok(), taken);
+                assert_eq!(looked.rooms.load(), if taken { word } else { after });
                 match verdict(word, units, Heed::Nothing) {
                     Ok(left) => {
                         assert!(taken);
@@ -503,7 +513,7 @@ mod tests {
                 assert_eq!(node.rooms.load(), after);
 
                 let node = at(word);
-                let moved = node.exchange_or_mark(wait, run);
+                let moved = node.try_or_mark(wait, run).is_ok();
                 assert_eq!(moved, verdict(word, run, Heed::Nothing).is_ok());
                 if moved {
                     assert_eq!(node.rooms.load(), word - run.0 + wait.0);

@@ -19,7 +19,7 @@
 use std::convert::Infallible;
 
 use super::dimension::Dimension;
-use super::room::{Field, Layout, Lowering, Planned, Rooms, lowering, taken};
+use super::room::{Field, Layout, Lowering, Planned, Rooms, given, lowering, taken};
 use super::scope::{Blocked, Heed, NotLowered, RequestUnits};
 use super::tenant::RequestUse;
 
@@ -173,13 +173,28 @@ impl ProviderWord {
         self.rooms.step(|word| reserved(word, asked, tag, heed)).map(drop)
     }
 
-    /// For the turn only: takes a running unit over the mark, or sets the mark, in one step.
+    /// For the turn only: whether there is a running unit, over the mark. If not, the mark is set, by a step that found none;
+    /// if it stands already, whoever gives one will see it.
     #[inline]
-    pub fn take_or_mark_running(&self, tag: u32) -> TakenRunning {
+    pub fn has_running_or_mark(&self, tag: u32) -> TakenRunning {
+        let marked = self.rooms.step(|word| match reserved(word, RequestUnits::Running, tag, Heed::Nothing) {
+            Ok(_) => Err(TakenRunning::Yes),
+            Err(Blocked::Full(_)) if word & MARK != 0 => Err(TakenRunning::Marked),
+            Err(Blocked::Full(_)) => Ok(word | MARK),
+            Err(_) => Err(TakenRunning::Stale),
+        });
+        marked.err().unwrap_or(TakenRunning::Marked)
+    }
+
+    /// For the turn only: takes a running unit over the mark, or sets the mark, in one step. With the unit for the `last` one
+    /// who was blocked here the mark goes.
+    #[inline]
+    pub fn take_or_mark_running(&self, tag: u32, last: bool) -> TakenRunning {
         let running = |word| reserved(word, RequestUnits::Running, tag, Heed::Nothing);
+        let gone = if last { MARK } else { 0 };
         let Ok(replaced) = self.rooms.step(|word| {
             Ok::<u64, Infallible>(match running(word) {
-                Ok(left) => left,
+                Ok(left) => left & !gone,
                 Err(Blocked::Full(_)) => word | MARK,
                 Err(_) => word,
             })
@@ -189,6 +204,21 @@ impl ProviderWord {
             Err(Blocked::Full(_)) => TakenRunning::Marked,
             Err(_) => TakenRunning::Stale,
         }
+    }
+
+    /// For the turn only: the request of an operation that ends goes back, and its running unit passes to a waiter of the epoch of
+    /// `tag` without being free in between. With the unit for the `last` one who was blocked here the mark goes. `false`: that
+    /// epoch is not the current one, and nothing has changed.
+    #[inline]
+    pub fn pass_running(&self, tag: u32, last: bool) -> bool {
+        let limits = self.rooms.limits();
+        let gone = if last { MARK } else { 0 };
+        let passed = self.rooms.step(|word| {
+            let current = word & CLOSED == 0 && tag_of(word) == tag && tag != 0;
+            let given = || given::<ProviderLayout>(word, units(RequestUnits::Requests), limits) & !gone;
+            (current || planted!("passes_to_an_old_epoch")).then(given).ok_or(())
+        });
+        passed.is_ok()
     }
 
     /// Gives units back, in one step, whatever the tag is now. `true`: somebody waits for a running unit here; signal
@@ -212,7 +242,9 @@ impl ProviderWord {
 
     /// For the turn only: nobody is blocked here.
     pub fn unmark(&self) {
-        self.rooms.clear(MARK);
+        if self.is_marked() {
+            self.rooms.clear(MARK);
+        }
     }
 
     /// Whether somebody waits here now. An observation.
@@ -261,6 +293,24 @@ mod tests {
         Ok(())
     }
 
+    /// The request goes back and the running unit stays taken, for the epoch of the word alone.
+    #[test]
+    fn a_unit_passes_within_its_epoch_only() {
+        let full = small::limits::<ProviderLayout>(LIMIT);
+        for word in small::words::<ProviderLayout>(LIMIT - 1, FLAGS) {
+            for (current, next, last) in [(1, 1, false), (1, 1, true), (1, 2, false), (0, 0, false), (0, 1, true)] {
+                let provider = at(word, current);
+                let before = provider.rooms.load();
+                let passes = word & CLOSED == 0 && current == next && current != 0;
+                assert_eq!(provider.pass_running(next, last), passes);
+                let gone = if last { MARK } else { 0 };
+                let after = if passes { (before + REQUESTS.units(1)) & !gone } else { before };
+                assert_eq!(provider.rooms.load(), after);
+                assert_eq!(provider.rooms.limits(), full);
+            }
+        }
+    }
+
     #[test]
     fn every_step_of_every_small_word() {
         let tags = [0, 1, 2, u32::MAX];
@@ -301,7 +351,13 @@ mod tests {
                         Err(Blocked::Full(_)) => (TakenRunning::Marked, before | MARK),
                         Err(_) => (TakenRunning::Stale, before),
                     };
-                assert_eq!(provider.take_or_mark_running(admitted), taken);
+                let looked = at(word, current);
+                assert_eq!(looked.has_running_or_mark(admitted), taken);
+                assert_eq!(looked.rooms.load(), if taken == TakenRunning::Yes { before } else { after });
+                let last = at(word, current);
+                assert_eq!(last.take_or_mark_running(admitted, true), taken);
+                assert_eq!(last.rooms.load(), if taken == TakenRunning::Yes { after & !MARK } else { after });
+                assert_eq!(provider.take_or_mark_running(admitted, false), taken);
                 assert_eq!(provider.rooms.load(), after);
             }
         }

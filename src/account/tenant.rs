@@ -87,6 +87,18 @@ impl TenantWord {
         self.rooms.step(|word| reserved(word, asked, heed)).map(drop)
     }
 
+    /// For the turn only: whether there is a running unit, over the mark. If not, the mark is set, by a step that found none;
+    /// if it stands already, whoever gives one will see it.
+    #[inline]
+    pub fn has_running_or_mark(&self) -> bool {
+        let marked = self.rooms.step(|word| match reserved(word, RequestUnits::Running, Heed::Nothing) {
+            Ok(_) => Err(true),
+            Err(_) if word & MARK != 0 => Err(false),
+            Err(_) => Ok(word | MARK),
+        });
+        marked.is_err_and(|has| has)
+    }
+
     /// For the turn only: takes a running unit over the mark, or sets the mark, in one step. `false`: not taken.
     #[inline]
     pub fn take_or_mark_running(&self) -> bool {
@@ -116,7 +128,9 @@ impl TenantWord {
 
     /// For the turn only: nobody of this tenant is blocked here.
     pub fn unmark(&self) {
-        self.rooms.clear(MARK);
+        if self.is_marked() {
+            self.rooms.clear(MARK);
+        }
     }
 
     /// Whether somebody waits here now. An observation.
@@ -172,9 +186,10 @@ mod tests {
                     }
                 }
             }
-            let tenant = at(word);
+            let (tenant, looked) = (at(word), at(word));
             let taken = tenant.take_or_mark_running();
-            assert_eq!(taken, RUNNING.of(word) > 0);
+            assert_eq!((taken, looked.has_running_or_mark()), (RUNNING.of(word) > 0, taken));
+            assert_eq!(looked.rooms.load(), if taken { word } else { word | MARK });
             let after = if taken { word - RUNNING.units(1) } else { word | MARK };
             assert_eq!(tenant.rooms.load(), after);
             tenant.unmark();

@@ -13,7 +13,7 @@
 //! # Bits
 //!
 //! ```text
-//!   CLAIMED  there is a seat                             set: claim          cleared: release, end
+//!   CLAIMED  there is a seat                             set: claim (alone or with a step)   cleared: release, end
 //!   PARKED   a waker lies in the cell and is owed        set: park           cleared: unpark, wake, end
 //!   TAKING   a wake is moving the waker out              set: wake           cleared: the same wake, when it has moved
 //!
@@ -57,11 +57,12 @@
 use std::mem::MaybeUninit;
 use std::task::Waker;
 
-use super::arena::word::{CLAIMED_SHIFT, PARKED_SHIFT, TAKING_SHIFT, advance};
+use super::arena::word::{CLAIMED_SHIFT, HELD, PARKED_SHIFT, TAKING_SHIFT, USER, advance};
 use super::arena::{Bits, Lease, Occupant};
 use crate::sync::atomic::AtomicU64;
 use crate::sync::{Hollow, order};
 
+use crate::foreign::WakeBatch;
 pub use crate::foreign::Wakers;
 
 /// How many park cells a slot has.
@@ -130,12 +131,15 @@ pub(in crate::mem) unsafe fn move_out(word: &AtomicU64, cells: &[Hollow<Waker>; 
 ///
 /// These cells hold a waker that is the caller's, and nobody writes them meanwhile.
 #[inline]
-pub(in crate::mem) unsafe fn drain(cells: &[Hollow<Waker>; CELLS], taken: u8, wakers: &mut Wakers) {
-    for (number, cell) in cells.iter().enumerate() {
-        if taken & (1 << number) != 0 {
-            // SAFETY: P2 (the caller owns the wakers of these cells, by the contract of this function).
-            wakers.push(unsafe { take(cell) });
-        }
+pub(in crate::mem) unsafe fn drain<const N: usize>(
+    cells: &[Hollow<Waker>; CELLS],
+    mut taken: u8,
+    wakers: &mut WakeBatch<N>,
+) {
+    while let Some(cell) = cells.get(taken.trailing_zeros() as usize) {
+        // SAFETY: P2 (the caller owns the wakers of these cells, by the contract of this function).
+        wakers.push(unsafe { take(cell) });
+        taken &= taken - 1;
     }
 }
 
@@ -190,17 +194,50 @@ impl<T: Occupant> Lease<T> {
         let mask = claimed(cell);
         let free = |old: Bits| (old.0 & mask == 0).then_some(Bits(old.0 | mask));
         advance(&self.slot().word, free).ok()?;
-        Some(Seat {
+        Some(self.seat(cell))
+    }
+
+    /// A step of the occupant (its own bits and HELD), and the first free one of `cells` is claimed with it: one step for both.
+    /// No seat: somebody has one at each of them. Gives the word before, too.
+    ///
+    /// # Errors
+    ///
+    /// The word that `step` left alone; nothing is claimed then.
+    #[inline]
+    pub fn step_and_claim(
+        &self,
+        mut step: impl FnMut(Bits) -> Option<Bits>,
+        cells: u8,
+    ) -> Result<(Bits, Option<Seat>), Bits> {
+        let free = |old: Bits| !(old.0 >> CLAIMED_SHIFT) as u8 & cells & ALL;
+        let (before, _) = advance(&self.slot().word, |old| {
+            let new = old.changed_within(step(old)?, USER | HELD);
+            // The lowest bit, if there is one.
+            let claimed = free(old) & free(old).wrapping_neg();
+            Some(Bits(new.0 | (u64::from(claimed) << CLAIMED_SHIFT)))
+        })?;
+        let seat = (free(before) != 0).then(|| self.seat(free(before).trailing_zeros() as usize));
+        Ok((before, seat))
+    }
+
+    /// The seat at a cell that a step of the caller's has just claimed.
+    #[inline]
+    fn seat(&self, cell: usize) -> Seat {
+        Seat {
             shelf: self.shelf_id(),
             incarnation: self.incarnation(),
             index: self.index(),
             cell: cell as u8,
-        })
+        }
     }
 
     /// Claims the first free one of `cells` (one bit per cell).
     pub fn claim_any(&self, cells: u8) -> Option<Seat> {
-        (0..CELLS).filter(|cell| cells & (1 << cell) != 0).find_map(|cell| self.claim(cell))
+        let free = |old: Bits| !(old.0 >> CLAIMED_SHIFT) as u8 & cells & ALL;
+        let lowest = |old: Bits| u64::from(free(old) & free(old).wrapping_neg());
+        let claim = |old: Bits| (free(old) != 0).then(|| Bits(old.0 | (lowest(old) << CLAIMED_SHIFT)));
+        let (before, _) = advance(&self.slot().word, claim).ok()?;
+        Some(self.seat(free(before).trailing_zeros() as usize))
     }
 
     /// Leaves `waker` in the seat's cell, by a step that sees `still_waiting` hold. Parking again with an equal waker

@@ -1,8 +1,8 @@
 //! The turn: the right to run, held by at most one thread, never waited for.
 //!
-//! Whoever has work leaves it where the turn will find it (an index in the inbox, or a mark of its own and a signal) and
-//! tries to take the turn in the same step. If another thread has the turn, that one is bound to see the work before it
-//! can leave. So nobody waits, and no work is left behind.
+//! Whoever has work leaves it where the turn will find it (an index in the inbox, or a mark of its own and a signal), or
+//! takes the turn together with all the work that waits, in one step. If another thread has the turn, that one is bound to
+//! see the work before it can leave. So nobody waits, and no work is left behind.
 //!
 //! ```text
 //!  31          18 17      16     15                0
@@ -10,17 +10,18 @@
 //! │ unused       │ DIRTY │ HELD │ inbox: newest + 1 │   inbox 0: empty
 //! └──────────────┴───────┴──────┴───────────────────┘
 //!
-//!   step           needs   does                               gives the guard
-//!   post           -       newest = index, HELD               if HELD was off
-//!   signal         -       HELD, DIRTY                        if HELD was off
-//!   try_hold       -       HELD                               if HELD was off
-//!   collect        guard   takes inbox and DIRTY, keeps HELD  keeps it
+//!   step           needs   HELD is on        HELD is off                     gives the guard
+//!   post           -       newest = index    HELD alone: takes all, index    if HELD was off
+//!   signal         -       DIRTY             HELD alone: takes all, DIRTY    if HELD was off
+//!   try_hold       -       nothing           HELD alone: takes all           if HELD was off
+//!   collect        guard   HELD alone: takes all, that is inbox and DIRTY    keeps it
 //!   leave          guard   HELD alone -> 0, or nothing        gives it up, or keeps it
 //!   leave_dirty    guard   DIRTY, then HELD off               gives it up
 //! ```
 //!
 //! * **T1** The word changes only by read-modify-write. Each step that turns HELD on makes exactly one guard, and only
 //!   that guard turns HELD off, as its last access. So at most one guard exists, and the state is its own.
+//!   What the step found in the word is handed to the caller with the guard, as [`Collected`].
 //! * **T2** Turning HELD off releases, turning it on acquires: a holder sees all that the holders before it did.
 //! * **T3** A holder leaves cleanly only from the word HELD alone: empty inbox, not DIRTY. Work posted or signalled before
 //!   that step was collected, work after it takes the turn itself.
@@ -42,7 +43,7 @@ const DIRTY: u32 = 1 << 17;
 
 /// The word after `index` was posted to it.
 const fn posted(word: u32, index: u16) -> u32 {
-    word & !INBOX | HELD | (index as u32 + 1)
+    word & !INBOX | (index as u32 + 1)
 }
 
 /// The link that the newest index of `word` is given as the one before it: 0, or the older index + 1.
@@ -66,7 +67,8 @@ pub struct Turn<S> {
 // SAFETY: T1, T2: a shared turn lends its state to one thread at a time, one after another, as a lock would.
 unsafe impl<S: Send> Sync for Turn<S> {}
 
-/// The turn is yours. Work through what [`Self::collect`] finds, then [`Self::leave`].
+/// The turn is yours. Work through what came with it, then [`Self::leave`]; as often as that fails, through what
+/// [`Self::collect`] finds.
 #[must_use = "the work in the turn waits for its holder"]
 #[derive(Debug)]
 pub struct TurnGuard<'a, S> {
@@ -80,6 +82,20 @@ pub struct Collected {
     pub dirty: bool,
     /// The newest index of the inbox; the others follow by [`older`].
     pub newest: Option<u16>,
+}
+
+impl Collected {
+    /// Whether nothing waited: the state is as the last holder left it.
+    #[must_use]
+    #[inline]
+    pub const fn is_nothing(self) -> bool {
+        !self.dirty && self.newest.is_none()
+    }
+
+    #[inline]
+    fn of(word: u32) -> Self {
+        Self { dirty: word & DIRTY != 0, newest: index(inbox(word)) }
+    }
 }
 
 /// The index that was posted before `at`, if `at` was not the first. Read it before `at` can be posted again.
@@ -111,7 +127,8 @@ impl<S> Turn<S> {
         Self { word: AtomicU32::new(0), state: UnsafeCell::new(state) }
     }
 
-    /// Posts `index` to the inbox and takes the turn if it is free, in one step. None: the holder will see it.
+    /// Takes the turn if it is free, `index` on top of all that waits; else posts it to the inbox. One step either way.
+    /// None: the holder will see it.
     ///
     /// The caller made sure that `index` is not in the inbox (T5). All that it wrote before is seen by the holder.
     ///
@@ -119,34 +136,50 @@ impl<S> Turn<S> {
     ///
     /// If `index` is 65,535.
     #[inline]
-    pub fn post<L>(&self, index: u16, links: &L) -> Option<TurnGuard<'_, S>>
+    pub fn post<L>(&self, index: u16, links: &L) -> Option<(TurnGuard<'_, S>, Collected)>
     where
         L: Index<u16, Output = AtomicU16> + ?Sized,
     {
         assert!(index < u16::MAX, "an inbox holds indices below 65,535");
-        let (link, mut backoff) = (&links[index], Backoff::new());
+        let link = &links[index];
+        let (before, guard) = self.step(|word| {
+            link.store(inbox(word), order::COUNT);
+            Some(posted(word, index))
+        });
+        guard.map(|guard| (guard, Collected::of(posted(before, index))))
+    }
+
+    /// Takes the turn if it is free; else says that there is work outside the inbox (a mark that the holder looks at when it
+    /// is [`Collected::dirty`]). One step either way. None: the holder will see it.
+    #[inline]
+    pub fn signal(&self) -> Option<(TurnGuard<'_, S>, Collected)> {
+        let (before, guard) = self.step(|word| Some(word | DIRTY));
+        guard.map(|guard| (guard, Collected::of(before | DIRTY)))
+    }
+
+    /// Takes the turn if it is free, with all that waits. None: somebody has it, and knows nothing of this attempt.
+    #[inline]
+    pub fn try_hold(&self) -> Option<(TurnGuard<'_, S>, Collected)> {
+        let (before, guard) = self.step(|_| None);
+        guard.map(|guard| (guard, Collected::of(before)))
+    }
+
+    /// One step of who has no guard: a free turn is taken (T1), and of one that is held the word becomes what `left` makes
+    /// of it, or is only looked at. Gives the word before.
+    #[inline(always)]
+    fn step(&self, mut left: impl FnMut(u32) -> Option<u32>) -> (u32, Option<TurnGuard<'_, S>>) {
+        let mut backoff = Backoff::new();
         let mut word = self.word.load(order::COUNT);
         loop {
-            link.store(inbox(word), order::COUNT);
-            match self.word.compare_exchange_weak(word, posted(word, index), order::STEP, order::COUNT) {
-                Ok(_) => return self.guard(word),
+            let left = left(word);
+            let free = word & HELD == 0;
+            let Some(next) = (if free { Some(HELD) } else { left }) else { return (word, None) };
+            match self.word.compare_exchange_weak(word, next, order::STEP, order::COUNT) {
+                Ok(_) => return (word, free.then(|| TurnGuard { turn: self })),
                 Err(now) => word = now,
             }
             backoff.lost();
         }
-    }
-
-    /// Says that there is work outside the inbox (a mark the holder looks at when it is [`Collected::dirty`]) and takes the
-    /// turn if it is free, in one step. None: the holder will see it.
-    #[inline]
-    pub fn signal(&self) -> Option<TurnGuard<'_, S>> {
-        self.guard(self.word.fetch_or(HELD | DIRTY, order::STEP))
-    }
-
-    /// Takes the turn if it is free. None: somebody has it.
-    #[inline]
-    pub fn try_hold(&self) -> Option<TurnGuard<'_, S>> {
-        self.guard(self.word.fetch_or(HELD, order::STEP))
     }
 
     /// Whether the inbox is empty, for a fast path that must not overtake what was posted. Somebody may post right after.
@@ -161,20 +194,13 @@ impl<S> Turn<S> {
     pub fn is_at_rest(&self) -> bool {
         self.word.load(order::OBSERVE) == 0
     }
-
-    /// The guard of a step that turned HELD on, if it did (T1).
-    #[inline]
-    fn guard(&self, before: u32) -> Option<TurnGuard<'_, S>> {
-        (before & HELD == 0).then(|| TurnGuard { turn: self })
-    }
 }
 
 impl<S> TurnGuard<'_, S> {
     /// Takes the work that waits, all at once.
     #[inline]
     pub fn collect(&mut self) -> Collected {
-        let word = self.turn.word.swap(HELD, order::STEP);
-        Collected { dirty: word & DIRTY != 0, newest: index(inbox(word)) }
+        Collected::of(self.turn.word.swap(HELD, order::STEP))
     }
 
     /// The state.
@@ -254,22 +280,23 @@ mod tests {
     fn every_step_that_turns_held_on_makes_the_guard() {
         for word in words() {
             let free = word & HELD == 0;
-            let links = links(5);
-            let turn = turn_in(word);
-            let guard = turn.post(4, &links);
-            assert_eq!((guard.is_some(), word_of(&turn)), (free, word & DIRTY | HELD | 5));
+            let (links, turn) = (links(5), turn_in(word));
+            // A free turn is taken with all that waits; to one that is held the work is added.
+            let check = |taken: Option<(TurnGuard<'_, ()>, Collected)>, added: u32| {
+                let found = taken.map(|(guard, collected)| {
+                    std::mem::forget(guard);
+                    collected
+                });
+                assert_eq!(found, free.then(|| Collected::of(added)), "{word:x}");
+                assert_eq!(word_of(&turn), if free { HELD } else { added }, "{word:x}");
+                turn.word.store(word, order::COUNT);
+            };
+            check(turn.post(4, &links), word & !INBOX | 5);
             assert_eq!(links[4].load(order::COUNT), inbox(word));
-            std::mem::forget(guard);
-            let turn = turn_in(word);
-            let guard = turn.signal();
-            assert_eq!((guard.is_some(), word_of(&turn)), (free, word | HELD | DIRTY));
-            std::mem::forget(guard);
-            let turn = turn_in(word);
-            let guard = turn.try_hold();
-            assert_eq!((guard.is_some(), word_of(&turn)), (free, word | HELD));
-            std::mem::forget(guard);
+            check(turn.signal(), word | DIRTY);
+            check(turn.try_hold(), word);
             assert_eq!(turn.inbox_is_empty(), word & INBOX == 0);
-            assert_eq!(turn_in(word).is_at_rest(), word == 0);
+            assert_eq!(turn.is_at_rest(), word == 0);
         }
     }
 
@@ -297,15 +324,23 @@ mod tests {
     #[test]
     fn the_inbox_keeps_the_order_of_posting() {
         let (turn, links) = (Turn::new(()), links(4));
-        let mut guard = turn.post(2, &links).expect("nobody holds it");
-        assert!(turn.post(0, &links).is_none());
-        assert!(turn.post(3, &links).is_none());
+        let follow = |first| std::iter::successors(first, |&at| older(&links, at)).collect::<Vec<_>>();
+        let (mut guard, collected) = turn.post(2, &links).expect("nobody holds it");
+        assert_eq!(follow(collected.newest), [2]);
+        for index in [1, 0, 3] {
+            assert!(turn.post(index, &links).is_none());
+        }
         let newest = guard.collect().newest;
         assert_eq!(newest, Some(3));
-        let follow = |first| std::iter::successors(first, |&at| older(&links, at)).collect::<Vec<_>>();
-        assert_eq!(follow(newest), [3, 0, 2]);
-        assert_eq!(follow(oldest_first(&links, newest)), [2, 0, 3]);
+        assert_eq!(follow(newest), [3, 0, 1]);
+        assert_eq!(follow(oldest_first(&links, newest)), [1, 0, 3]);
         assert_eq!(oldest_first(&links, None), None);
+        // What a holder leaves behind is below what comes next.
+        assert!(turn.post(0, &links).is_none());
+        guard.leave_dirty();
+        let (guard, collected) = turn.post(2, &links).expect("nobody holds it");
+        assert!(collected.dirty);
+        assert_eq!(follow(collected.newest), [2, 0]);
         assert!(guard.leave().is_ok());
     }
 
@@ -313,13 +348,13 @@ mod tests {
     fn a_panic_of_the_holder_leaves_the_turn_dirty() {
         let turn = Turn::new(0);
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let mut guard = turn.try_hold().expect("nobody holds it");
+            let (mut guard, _) = turn.try_hold().expect("nobody holds it");
             *guard.state() = 7;
             panic!("told to");
         }));
         assert!(panicked.is_err());
-        let mut guard = turn.try_hold().expect("the panic let it go");
-        assert_eq!((guard.collect(), *guard.state()), (Collected { dirty: true, newest: None }, 7));
+        let (mut guard, collected) = turn.try_hold().expect("the panic let it go");
+        assert_eq!((collected, *guard.state()), (Collected { dirty: true, newest: None }, 7));
         assert!(guard.leave().is_ok());
     }
 
@@ -336,9 +371,9 @@ mod tests {
         let rounds: u32 = if cfg!(miri) { 50 } else { 20_000 };
         let (turn, links) = (Turn::new([0_u32; THREADS as usize]), links(THREADS.into()));
         let free: Vec<AtomicU32> = (0..THREADS).map(|_| AtomicU32::new(1)).collect();
-        let run = |mut guard: TurnGuard<'_, [u32; THREADS as usize]>| {
+        let run = |(mut guard, mut found): (TurnGuard<'_, [u32; THREADS as usize]>, Collected)| {
             loop {
-                let mut next = oldest_first(&links, guard.collect().newest);
+                let mut next = oldest_first(&links, found.newest);
                 while let Some(at) = next {
                     next = older(&links, at);
                     guard.state()[usize::from(at)] += 1;
@@ -348,6 +383,7 @@ mod tests {
                     Ok(()) => return,
                     Err(again) => guard = again,
                 }
+                found = guard.collect();
             }
         };
         std::thread::scope(|scope| {
@@ -358,14 +394,14 @@ mod tests {
                         while free[usize::from(thread)].swap(0, order::STEP) == 0 {
                             std::thread::yield_now();
                         }
-                        if let Some(guard) = turn.post(thread, links) {
-                            run(guard);
+                        if let Some(taken) = turn.post(thread, links) {
+                            run(taken);
                         }
                     }
                 });
             }
         });
         assert!(turn.is_at_rest());
-        assert_eq!(*turn.try_hold().expect("at rest").state(), [rounds; THREADS as usize]);
+        assert_eq!(*turn.try_hold().expect("at rest").0.state(), [rounds; THREADS as usize]);
     }
 }

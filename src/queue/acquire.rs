@@ -29,7 +29,7 @@ use crate::account::client::{ClientWord, Dial};
 use crate::foreign::{Panics, WakeBatch};
 use crate::mem::arena::{Lease, Nest};
 use crate::mem::cells::{Cell, Cells};
-use crate::mem::turn::{Turn, TurnGuard, older, oldest_first};
+use crate::mem::turn::{Collected, Turn, TurnGuard, older, oldest_first};
 use crate::sync::order;
 
 /// Answers per pass.
@@ -162,8 +162,8 @@ impl Places {
 
 /// Something changed that the line may wait for: looks at it, by whoever has the line's turn.
 pub fn serve<C: Client>(client: &C) {
-    if let Some(guard) = client.line().turn.signal() {
-        run(client, guard);
+    if let Some((guard, collected)) = client.line().turn.signal() {
+        run(client, guard, collected);
     }
 }
 
@@ -252,8 +252,8 @@ fn post<C: Client>(client: &C, lease: &Lease<Operation<C::Tenure>>, before: Stat
         return;
     }
     let links = InboxLinks(&client.floor().operations);
-    if let Some(guard) = client.line().turn.post(lease.index(), &links) {
-        run(client, guard);
+    if let Some((guard, collected)) = client.line().turn.post(lease.index(), &links) {
+        run(client, guard, collected);
     }
 }
 
@@ -290,18 +290,17 @@ impl<C: Client> After<C> {
     }
 }
 
-fn run<'a, C: Client>(client: &'a C, mut guard: TurnGuard<'a, Places>) {
+fn run<'a, C: Client>(client: &'a C, mut guard: TurnGuard<'a, Places>, mut collected: Collected) {
     let mut after = After::new();
     let mut panics = Panics::none();
     loop {
-        let collected = guard.collect();
         take_inbox(client, guard.state(), collected.newest, &mut after);
         answer(client, guard.state(), &mut after);
         if after.is_full() {
             guard.leave_dirty();
             after.finish(client, &mut panics);
             match client.line().turn.try_hold() {
-                Some(again) => guard = again,
+                Some(again) => (guard, collected) = again,
                 None => break,
             }
             continue;
@@ -310,6 +309,7 @@ fn run<'a, C: Client>(client: &'a C, mut guard: TurnGuard<'a, Places>) {
             Ok(()) => break,
             Err(again) => guard = again,
         }
+        collected = guard.collect();
     }
     after.finish(client, &mut panics);
     panics.resume();
@@ -327,7 +327,7 @@ fn take_inbox<C: Client>(client: &C, places: &mut Places, newest: Option<u16>, a
         if State(slots.word(index).load()).is_linked() {
             places.remove(slots, index);
         }
-        let Ok(step) = slots.step_held(index, |bits| Some(State(bits).acquire_collected()), 0) else {
+        let Ok(step) = slots.step_held(index, |bits| Some(State(bits).acquire_collected())) else {
             continue;
         };
         after.freed += u32::from(step.freed);
@@ -379,10 +379,10 @@ fn answer<C: Client>(client: &C, places: &mut Places, after: &mut After<C>) {
             cells.hand_over(cell);
         }
         slots.peek(index).handed.store(given.code(), order::PUBLISH);
-        match slots.step_held(index, |bits| State(bits).acquire_answered(), ALL_CELLS) {
-            Ok(mut step) => {
+        let answered = |bits| State(bits).acquire_answered();
+        match slots.step_held_and_wake(index, answered, ALL_CELLS, &mut after.woken) {
+            Ok(step) => {
                 after.freed += u32::from(step.freed);
-                after.woken.append(&mut step.wakers);
                 after.answered += 1;
                 if step.freed {
                     // Its future was leaked and its operation is over: nobody takes the answer. The slot may be somebody
@@ -396,7 +396,7 @@ fn answer<C: Client>(client: &C, places: &mut Places, after: &mut After<C>) {
                 // It left by itself and lies in the inbox, which goes on holding it; what it was to get is the next one's.
                 slots.peek(index).handed.store(0, order::COUNT);
                 spare = take_back(cells, given);
-                let left = slots.step_held(index, |bits| Some(State(bits).unlinked()), 0);
+                let left = slots.step_held(index, |bits| Some(State(bits).unlinked()));
                 debug_assert!(left.is_ok(), "O4: who left is in the inbox");
             }
         }

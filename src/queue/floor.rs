@@ -307,7 +307,17 @@ impl<K: Tenure> Floor<K> {
                 }
             }
         }
-        let marks = charge::release(&scopes, request, held);
+        // Who waits for the provider is given what is there, as it is.
+        let marks = match (held, request) {
+            (Held::Running, Some(ends)) if scopes.provider.is_marked() => match self.line.try_hold() {
+                Some(turn) => {
+                    panics.run(|| self.line.pass_on(self, turn, ends));
+                    Marks::NONE
+                }
+                None => charge::release(&scopes, request, held),
+            },
+            _ => charge::release(&scopes, request, held),
+        };
         self.ended_without_credit(panics);
         marks
     }

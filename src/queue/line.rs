@@ -6,31 +6,38 @@
 //! while the thread that holds the turn is off its core.
 //!
 //! * L1. Work posted before the turn's word was last changed is seen by the holder before it leaves.
-//! * L2. A waiter is granted only after a unit of node, tenant and provider was taken for it; a step that finds the
-//!   waiter gone gives the units back.
+//! * L2. A waiter is granted only after a unit of node, tenant and provider was taken for it, or passed on to it by a call that
+//!   ends; a step that finds the waiter gone gives the units back.
 //! * L3. If a waiter is eligible and there is room, it is granted without any further event: a word that blocked
 //!   somebody carries a mark, and whoever gives room to a marked word signals the turn.
 //! * L4. Foreign code (wakers) runs after the turn was left, and may panic or come back in.
+//! * L5. Who leaves the turn clean leaves nobody in it who can be granted. So where nothing was collected, only what the holder
+//!   brings itself can change that: a waiter that comes, or the units of a call that ends.
 //!
 //! A pass grants at most [`BATCH`], then leaves the turn with its dirty bit set and comes back for the rest if nobody
 //! else did, so that the longest time between two looks at the inbox is bounded.
 use super::floor::{Floor, PROVIDERS, TENANTS, Tenure};
-use super::operation::{ALL_CELLS, Cause, Operation, State};
-use super::select::{Candidate, Emptied, Group, Links, Selection};
+use super::operation::{Operation, State};
+use super::select::{Emptied, Group, Links, Selection};
+use super::watched::{note_for_session, tell_session};
 use crate::account::charge::{Marks, Request};
-use crate::account::dimension::Dimension;
-use crate::account::node::NodeUnits;
-use crate::account::provider::TakenRunning;
-use crate::account::scope::Blocked;
 use crate::foreign::{Panics, WakeBatch};
-use crate::mem::arena::Nest;
+use crate::mem::arena::{Lease, Nest};
 use crate::mem::bitset::BitSet;
-use crate::mem::turn::{Turn, TurnGuard, older, oldest_first};
+use crate::mem::park::Seat;
+use crate::mem::turn::{Collected, Turn, TurnGuard, older, oldest_first};
 use crate::sync::atomic::AtomicU16;
 use std::ops::Index;
 
+mod grant;
+
+use grant::{grant, pass_on, stays_behind};
+
 /// Grants per pass.
 pub const BATCH: usize = 16;
+
+/// The turn of the line, with what waited for it.
+pub type TakenTurn<'a> = (TurnGuard<'a, Selection>, Collected);
 
 /// The line of a node.
 #[derive(Debug)]
@@ -74,17 +81,90 @@ impl Line {
         self.turn.inbox_is_empty()
     }
 
+    /// A STAGED operation comes into the line: at once, if the turn is free, else by way of the inbox. One step on its word does
+    /// all that it takes to wait there: phase, hold, the note that a stop of its session must reach it, and a park cell of
+    /// `cells`, whose seat is left in `seat`. Does nothing for one that was stopped.
+    pub fn come<K: Tenure>(
+        &self,
+        floor: &Floor<K>,
+        lease: &Lease<Operation<K>>,
+        cells: u8,
+        seat: &mut Option<Seat>,
+    ) {
+        // Who waits must be given what lies about (C4 in `super::credit`).
+        floor.recall();
+        let has_no_seat = seat.is_none();
+        tell_session(lease);
+        let turn = self.turn.try_hold();
+        let by_turn = turn.is_some();
+        let came = lease.step_and_claim(
+            |bits| if by_turn { State(bits).enqueued_by_turn() } else { State(bits).enqueued() },
+            if has_no_seat { cells } else { 0 },
+        );
+        let has_come = came.is_ok();
+        match came {
+            Ok((_, Some(claimed))) => *seat = Some(claimed),
+            Ok((_, None)) => {}
+            // Its word says so, too: the end of the operation takes the bit away.
+            Err(_) => note_for_session(lease),
+        }
+        match turn {
+            Some((mut guard, collected)) => {
+                // Who stands in the inbox came before.
+                if let Some(newest) = collected.newest {
+                    floor.buried(take_inbox(floor, guard.state(), newest));
+                }
+                if has_come {
+                    let (index, group) = (lease.index(), group_of(lease));
+                    guard.state().link(&floor.operations, index, group);
+                    if collected.is_nothing() && stays_behind(floor, guard.state(), index, group) {
+                        match guard.leave() {
+                            Ok(()) => return,
+                            Err(again) => guard = again,
+                        }
+                    }
+                }
+                self.run(floor, guard, Collected { newest: None, ..collected }, None);
+            }
+            None if has_come => self.post(floor, lease.index()),
+            None => {}
+        }
+    }
+
     /// Leaves an operation in the inbox: it came (QUEUED) or went (LEFT). Runs the turn if it is free.
     ///
     /// The caller has set INBOX in the operation's word, which makes the membership unique (O4).
     pub fn post<K: Tenure>(&self, floor: &Floor<K>, index: u16) {
-        if let Some(guard) = self.turn.post(index, &InboxLinks(&floor.operations)) {
-            self.run(floor, guard);
+        if let Some((guard, collected)) = self.turn.post(index, &InboxLinks(&floor.operations)) {
+            self.run(floor, guard, collected, None);
         }
     }
 
-    /// Marked words got room.
+    /// The turn, if it is free, for [`pass_on`](Line::pass_on).
+    #[inline]
+    pub fn try_hold(&self) -> Option<TakenTurn<'_>> {
+        self.turn.try_hold()
+    }
+
+    /// A call has run and is over, at a provider that is marked, and its slot is free. The next in line gets its running units as
+    /// they are, if they are of its provider; what is not passed on is given back, as by any other end.
+    pub fn pass_on<K: Tenure>(&self, floor: &Floor<K>, (guard, collected): TakenTurn<'_>, ends: Request) {
+        self.run(floor, guard, collected, Some(ends));
+    }
+
+    /// Marked words got room. Who finds the turn free looks at them at once; else they are noted for the one who has it.
     pub fn released<K: Tenure>(&self, floor: &Floor<K>, marks: Marks, request: Option<Request>) {
+        if let Some((mut guard, collected)) = self.turn.try_hold() {
+            if let Some(request) = request {
+                if marks.tenant {
+                    tenant_has_room(floor, guard.state(), request.tenant());
+                }
+                if marks.provider {
+                    provider_has_room(floor, guard.state(), request.provider());
+                }
+            }
+            return self.run(floor, guard, collected, None);
+        }
         if let Some(request) = request {
             if marks.tenant {
                 self.dirty_tenants.set(usize::from(request.tenant()));
@@ -93,8 +173,8 @@ impl Line {
                 self.dirty_providers.set(usize::from(request.provider()));
             }
         }
-        if let Some(guard) = self.turn.signal() {
-            self.run(floor, guard);
+        if let Some((guard, collected)) = self.turn.signal() {
+            self.run(floor, guard, collected, None);
         }
     }
 
@@ -110,25 +190,34 @@ impl Line {
                 self.dirty_providers.set(provider);
             }
         }
-        if let Some(guard) = self.turn.signal() {
-            self.run(floor, guard);
+        if let Some((guard, collected)) = self.turn.signal() {
+            self.run(floor, guard, collected, None);
         }
     }
 
-    fn run<'a, K: Tenure>(&'a self, floor: &Floor<K>, mut guard: TurnGuard<'a, Selection>) {
+    fn run<'a, K: Tenure>(
+        &'a self,
+        floor: &Floor<K>,
+        mut guard: TurnGuard<'a, Selection>,
+        mut collected: Collected,
+        mut ends: Option<Request>,
+    ) {
         let mut panics = Panics::none();
+        let mut woken = WakeBatch::new();
         loop {
-            let mut woken = WakeBatch::new();
             let mut freed = 0_u32;
             let left = loop {
-                let collected = guard.collect();
                 if let Some(newest) = collected.newest {
                     freed += take_inbox(floor, guard.state(), newest);
                 }
                 if collected.dirty {
                     self.take_dirty(floor, guard.state());
                 }
-                if grant(floor, guard.state(), &mut woken, &mut freed) {
+                // Where nothing else has changed, nobody else can be granted (L5).
+                let as_before = ends.take().is_some_and(|ends| {
+                    pass_on(floor, guard.state(), ends, &mut woken, &mut freed) && collected.is_nothing()
+                });
+                if !as_before && grant(floor, guard.state(), &mut woken, &mut freed) {
                     guard.leave_dirty();
                     break false;
                 }
@@ -139,6 +228,7 @@ impl Line {
                     Ok(()) => break true,
                     Err(again) => guard = again,
                 }
+                collected = guard.collect();
             };
             // The turn is left: what follows may run foreign code.
             floor.buried(freed);
@@ -148,7 +238,7 @@ impl Line {
                 break;
             }
             match self.turn.try_hold() {
-                Some(again) => guard = again,
+                Some(again) => (guard, collected) = again,
                 None => break,
             }
         }
@@ -156,16 +246,22 @@ impl Line {
     }
 
     fn take_dirty<K: Tenure>(&self, floor: &Floor<K>, selection: &mut Selection) {
-        self.dirty_tenants.drain(|tenant| {
-            if !selection.unblock_tenant(tenant as u16) {
-                floor.tenants[tenant].unmark();
-            }
-        });
-        self.dirty_providers.drain(|provider| {
-            if !selection.open_provider(provider as u16) {
-                floor.providers[provider].unmark();
-            }
-        });
+        self.dirty_tenants.drain(|tenant| tenant_has_room(floor, selection, tenant as u16));
+        self.dirty_providers.drain(|provider| provider_has_room(floor, selection, provider as u16));
+    }
+}
+
+/// The tenant's marked word got room.
+fn tenant_has_room<K: Tenure>(floor: &Floor<K>, selection: &mut Selection, tenant: u16) {
+    if !selection.unblock_tenant(tenant) {
+        floor.tenants[usize::from(tenant)].unmark();
+    }
+}
+
+/// The provider's marked word got room.
+fn provider_has_room<K: Tenure>(floor: &Floor<K>, selection: &mut Selection, provider: u16) {
+    if !selection.open_provider(provider) {
+        floor.providers[usize::from(provider)].unmark();
     }
 }
 
@@ -186,7 +282,7 @@ fn take_inbox<K: Tenure>(floor: &Floor<K>, selection: &mut Selection, newest: u1
         at = older(&links, index);
         let slot = slots.peek(index);
         let group = group_of(slot);
-        if let Ok(done) = slots.step_held(index, |bits| Some(State(bits).collected()), 0) {
+        if let Ok(done) = slots.step_held(index, |bits| Some(State(bits).collected())) {
             freed += u32::from(done.freed);
             if State(done.after).is_linked() {
                 selection.link(slots, index, group);
@@ -213,174 +309,4 @@ fn take_marks_off<K: Tenure>(floor: &Floor<K>, emptied: Emptied) {
     if let Some(provider) = emptied.provider {
         floor.providers[usize::from(provider)].unmark();
     }
-}
-
-/// Grants in rotation until nobody is eligible, the node is full, or the batch is. `true`: the batch is full.
-fn grant<K: Tenure>(
-    floor: &Floor<K>,
-    selection: &mut Selection,
-    woken: &mut WakeBatch,
-    freed: &mut u32,
-) -> bool {
-    let (mut pool, mut direct) = (true, true);
-    // Whether somebody is blocked at `io.running`, which pool waiters need too.
-    let mut blocked_at_io = false;
-    let mut done = 0;
-    while done < BATCH {
-        let Some(candidate) = selection.candidate(pool, direct) else {
-            settle(floor, selection, pool, blocked_at_io);
-            return false;
-        };
-        let units = match candidate.group {
-            Group::Direct => NodeUnits::RUN_IO,
-            Group::Pair { .. } => NodeUnits::RUN_POOL,
-        };
-        if let Err(why) = floor.node.try_or_mark(NodeUnits::NONE, units) {
-            blocked_at_io |= why != Blocked::Full(Dimension::PoolsRunning);
-            // A pool grant needs a direct one's unit and its own: without pool room, direct I/O may go on.
-            match candidate.group {
-                Group::Direct => direct = false,
-                Group::Pair { .. } => pool = false,
-            }
-            continue;
-        }
-        match take_narrow(floor, selection, candidate) {
-            Narrow::Taken => {}
-            Narrow::Blocked => {
-                give_in_turn(floor, units);
-                continue;
-            }
-            Narrow::Stale => {
-                give_in_turn(floor, units);
-                leave_stale(floor, selection, candidate, woken, freed);
-                done += 1;
-                continue;
-            }
-        }
-        if give_to(floor, selection, candidate, woken, freed) {
-            floor.note_use_in_turn();
-            done += 1;
-        } else {
-            give_back(floor, candidate, units);
-        }
-    }
-    true
-}
-
-/// Nobody more can be granted: takes off the marks of words at which nobody is blocked.
-fn settle<K: Tenure>(floor: &Floor<K>, selection: &mut Selection, pool: bool, blocked_at_io: bool) {
-    selection.settle_reopened(|tenant| floor.tenants[usize::from(tenant)].unmark());
-    if pool {
-        selection.settle_opening(|provider| floor.providers[usize::from(provider)].unmark());
-        floor.node.unmark_pool();
-    }
-    if !blocked_at_io {
-        floor.node.unmark_io();
-    }
-}
-
-enum Narrow {
-    Taken,
-    Blocked,
-    /// The epoch that the waiter was admitted on is no longer the current one.
-    Stale,
-}
-
-/// Takes the tenant's and the provider's running unit, or notes which of them blocks.
-fn take_narrow<K: Tenure>(floor: &Floor<K>, selection: &mut Selection, candidate: Candidate) -> Narrow {
-    let Group::Pair { tenant, provider } = candidate.group else { return Narrow::Taken };
-    if !floor.tenants[usize::from(tenant)].take_or_mark_running() {
-        selection.block_tenant(tenant);
-        return Narrow::Blocked;
-    }
-    let tag = floor.operations.peek(candidate.operation).request().map_or(0, Request::tag);
-    match floor.providers[usize::from(provider)].take_or_mark_running(tag) {
-        TakenRunning::Yes => return Narrow::Taken,
-        TakenRunning::Marked => selection.close_provider(provider),
-        TakenRunning::Stale => {
-            floor.tenants[usize::from(tenant)].give_running();
-            return Narrow::Stale;
-        }
-    }
-    floor.tenants[usize::from(tenant)].give_running();
-    Narrow::Blocked
-}
-
-/// Moves the waiter to GRANTED. `false`: it had left, and nobody was granted.
-///
-/// The links are the turn's until it is left, so the group is put right after the step, although the slot may be used
-/// again by then.
-fn give_to<K: Tenure>(
-    floor: &Floor<K>,
-    selection: &mut Selection,
-    candidate: Candidate,
-    woken: &mut WakeBatch,
-    freed: &mut u32,
-) -> bool {
-    let slots = &floor.operations;
-    let step =
-        slots.step_held(candidate.operation, |bits| State(bits).granted(), ALL_CELLS);
-    match step {
-        Ok(mut done) => {
-            // The running units were taken before; the pending ones go after: no gap.
-            let waited = match candidate.group {
-                Group::Direct => NodeUnits::WAIT_IO,
-                Group::Pair { .. } => NodeUnits::WAIT_POOL,
-            };
-            give_in_turn(floor, waited);
-            // While its wakers were moved out the hold stayed, and the waiter may have been granted, left and ended.
-            *freed += u32::from(done.freed);
-            woken.append(&mut done.wakers);
-            let emptied = selection.granted(slots, candidate);
-            take_marks_off(floor, emptied);
-            true
-        }
-        Err(_) => {
-            // It left and lies in the inbox, which goes on holding the slot.
-            let emptied = selection.unlink(slots, candidate.operation, candidate.group);
-            take_marks_off(floor, emptied);
-            let kept = slots.step_held(candidate.operation, |bits| Some(State(bits).unlinked()), 0);
-            debug_assert!(kept.is_ok_and(|done| !done.freed), "O4: who left is in the inbox");
-            false
-        }
-    }
-}
-
-/// The turn itself takes a waiter of a replaced epoch out of the line; the retirement finds it gone.
-fn leave_stale<K: Tenure>(
-    floor: &Floor<K>,
-    selection: &mut Selection,
-    candidate: Candidate,
-    woken: &mut WakeBatch,
-    freed: &mut u32,
-) {
-    let slots = &floor.operations;
-    let emptied = selection.unlink(slots, candidate.operation, candidate.group);
-    take_marks_off(floor, emptied);
-    let step = slots.step_held(
-        candidate.operation,
-        |bits| {
-            let state = State(bits);
-            Some(state.left_by_turn(Cause::Epoch).unwrap_or_else(|| state.unlinked()))
-        },
-        ALL_CELLS,
-    );
-    if let Ok(mut done) = step {
-        *freed += u32::from(done.freed);
-        woken.append(&mut done.wakers);
-    }
-}
-
-/// Gives units that the turn took for somebody who could not use them. Who is marked there is blocked by units of others,
-/// whose release finds the mark and makes the turn look again; and nothing was marked while the turn held these.
-fn give_in_turn<K: Tenure>(floor: &Floor<K>, units: NodeUnits) {
-    let _marked = floor.node.give(units);
-}
-
-fn give_back<K: Tenure>(floor: &Floor<K>, candidate: Candidate, units: NodeUnits) {
-    if let Group::Pair { tenant, provider } = candidate.group {
-        floor.providers[usize::from(provider)].give_running();
-        floor.tenants[usize::from(tenant)].give_running();
-    }
-    give_in_turn(floor, units);
 }

@@ -205,10 +205,17 @@ impl State {
     pub fn left_to_returned(self) -> Option<Bits> {
         (self.step() == Step::Left).then(|| self.at(Step::Returned))
     }
-    /// STAGED -> QUEUED and into the inbox.
+    /// STAGED -> QUEUED and into the inbox; who stands in line is to be reached by a stop of its session.
     pub fn enqueued(self) -> Option<Bits> {
+        self.comes(INBOX)
+    }
+    /// STAGED -> QUEUED and linked, by who has the turn and links it: past the inbox.
+    pub fn enqueued_by_turn(self) -> Option<Bits> {
+        self.comes(LINKED)
+    }
+    fn comes(self, place: u64) -> Option<Bits> {
         (self.step() == Step::Staged)
-            .then(|| State(self.at(Step::Queued)).put(0, INBOX).with_held(true))
+            .then(|| State(self.at(Step::Queued)).put(0, place | WATCHED).with_held(true))
     }
     /// Out of the inbox: a waiter becomes linked, whoever left is forgotten.
     ///

@@ -93,62 +93,91 @@ impl Fifo {
     }
 }
 
-/// Tenants waiting for one provider, with the words that are not empty.
+/// A set of tenants or of providers, with the words that are not empty: what is looked through is only what there is.
 #[cfg_attr(not(loom), derive(bytemuck::Zeroable))]
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-struct TenantSet {
-    words: [u64; TENANT_WORDS],
+struct Set<const WORDS: usize> {
+    words: [u64; WORDS],
     summary: u64,
 }
 
-impl Default for TenantSet {
+type TenantSet = Set<TENANT_WORDS>;
+type ProviderSet = Set<PROVIDER_WORDS>;
+
+impl<const WORDS: usize> Default for Set<WORDS> {
     fn default() -> Self {
-        TenantSet { words: [0; TENANT_WORDS], summary: 0 }
+        Set { words: [0; WORDS], summary: 0 }
     }
 }
 
-impl TenantSet {
-    fn insert(&mut self, tenant: u16) {
-        let (word, bit) = place(tenant);
+impl<const WORDS: usize> Set<WORDS> {
+    #[inline]
+    fn insert(&mut self, number: u16) {
+        let (word, bit) = place(number);
         self.words[word] |= bit;
         self.summary |= 1 << word;
     }
-    fn remove(&mut self, tenant: u16) {
-        let (word, bit) = place(tenant);
+    #[inline]
+    fn remove(&mut self, number: u16) {
+        let (word, bit) = place(number);
         self.words[word] &= !bit;
         if self.words[word] == 0 {
             self.summary &= !(1 << word);
         }
     }
-    fn contains(&self, tenant: u16) -> bool {
-        let (word, bit) = place(tenant);
+    #[inline]
+    fn contains(&self, number: u16) -> bool {
+        let (word, bit) = place(number);
         self.words[word] & bit != 0
     }
+    #[inline]
     fn is_empty(&self) -> bool {
         self.summary == 0
     }
+    /// Whether it holds this one and nobody else.
+    #[inline]
+    fn is_alone(&self, number: u16) -> bool {
+        let (word, bit) = place(number);
+        self.summary == 1 << word && self.words[word] == bit
+    }
+    /// Shows each of them. Plain loops: this is in the middle of every choice.
+    #[inline(always)]
+    fn each(&self, mut show: impl FnMut(u16)) {
+        let mut words = self.summary;
+        while words != 0 {
+            let word = words.trailing_zeros() as usize;
+            let mut rest = self.words[word];
+            while rest != 0 {
+                show(number(word, rest));
+                rest &= rest - 1;
+            }
+            words &= words - 1;
+        }
+    }
     /// The first from this one on that is here and not in `other`.
-    fn first_from(&self, from: usize, other: &TenantSet) -> Option<u16> {
-        if self.summary == 0 {
+    #[inline(always)]
+    fn first_from(&self, from: usize, other: &Set<WORDS>) -> Option<u16> {
+        let start = from / 64;
+        if start >= WORDS {
             return None;
         }
-        let mut word = from / 64;
-        let mut mask = u64::MAX << (from % 64);
-        // Behind the last tenant there is none.
-        while word < TENANT_WORDS {
-            let tenants = self.words[word] & !other.words[word] & mask;
-            if tenants != 0 {
-                return Some((word * 64) as u16 + tenants.trailing_zeros() as u16);
+        let mut words = self.summary & (u64::MAX << start);
+        while words != 0 {
+            let word = words.trailing_zeros() as usize;
+            let ahead = if word == start { u64::MAX << (from % 64) } else { u64::MAX };
+            let rest = self.words[word] & !other.words[word] & ahead;
+            if rest != 0 {
+                return Some(number(word, rest));
             }
-            mask = u64::MAX;
-            let above = if word >= 63 { 0 } else { self.summary & (u64::MAX << (word + 1)) };
-            if above == 0 {
-                return None;
-            }
-            word = above.trailing_zeros() as usize;
+            words &= words - 1;
         }
         None
+    }
+    /// The same, round the end.
+    #[inline(always)]
+    fn round_from(&self, from: usize, other: &Set<WORDS>) -> Option<u16> {
+        self.first_from(from, other).or_else(|| if from == 0 { None } else { self.first_from(0, other) })
     }
 }
 
@@ -156,19 +185,9 @@ const fn place(number: u16) -> (usize, u64) {
     (number as usize / 64, 1 << (number % 64))
 }
 
-type ProviderSet = [u64; PROVIDER_WORDS];
-
-fn provider_has(set: &ProviderSet, provider: u16) -> bool {
-    let (word, bit) = place(provider);
-    set[word] & bit != 0
-}
-fn provider_put(set: &mut ProviderSet, provider: u16, yes: bool) {
-    let (word, bit) = place(provider);
-    if yes {
-        set[word] |= bit;
-    } else {
-        set[word] &= !bit;
-    }
+/// The number of the lowest bit of `rest` in a word.
+const fn number(word: usize, rest: u64) -> u16 {
+    (word * 64) as u16 + rest.trailing_zeros() as u16
 }
 
 /// The selection. Built once; nothing in it grows.
@@ -213,8 +232,8 @@ impl Selection {
             active: TenantSet::default(),
             blocked: TenantSet::default(),
             reopened: TenantSet::default(),
-            closed: [0; PROVIDER_WORDS],
-            opening: [0; PROVIDER_WORDS],
+            closed: ProviderSet::default(),
+            opening: ProviderSet::default(),
             direct: Fifo::default(),
             last: TENANTS - 1,
             direct_after: TENANTS - 1,
@@ -238,13 +257,25 @@ impl Selection {
             Group::Direct => self.direct.push(links, index),
             Group::Pair { tenant, provider } => {
                 self.pair(tenant, provider).push(links, index);
-                provider_put(&mut self.wanted[usize::from(tenant)], provider, true);
+                self.wanted[usize::from(tenant)].insert(provider);
                 self.waiting[usize::from(provider)].insert(tenant);
-                if !provider_has(&self.closed, provider) {
+                if !self.closed.contains(provider) {
                     self.active.insert(tenant);
                 }
             }
         }
+    }
+
+    /// What it means that an operation was just linked, where nobody else can be granted.
+    #[inline]
+    pub fn coming(&self, index: u16, group: Group) -> Coming {
+        let Group::Pair { tenant, provider } = group else { return Coming::Among };
+        let fifo = &self.pairs[usize::from(tenant) * PROVIDERS + usize::from(provider)];
+        if self.is_closed(provider) || self.blocked.contains(tenant) || fifo.head != index + 1 {
+            return Coming::Behind;
+        }
+        let alone = self.active.is_alone(tenant) && self.wanted[usize::from(tenant)].is_alone(provider);
+        if alone && self.opening.is_empty() && self.direct.head == 0 { Coming::Alone } else { Coming::Among }
     }
 
     /// Takes an operation out of its group, wherever it stands.
@@ -264,22 +295,22 @@ impl Selection {
                 if pair.head != 0 {
                     return Emptied::default();
                 }
-                provider_put(&mut self.wanted[usize::from(tenant)], provider, false);
+                self.wanted[usize::from(tenant)].remove(provider);
                 self.waiting[usize::from(provider)].remove(tenant);
-                let tenant_idle = self.wanted[usize::from(tenant)].iter().all(|word| *word == 0);
+                let tenant_idle = self.wanted[usize::from(tenant)].is_empty();
                 if tenant_idle {
                     self.active.remove(tenant);
                 }
                 let provider_idle = self.waiting[usize::from(provider)].is_empty();
                 // Nobody is left to be blocked there: the word's mark can go.
                 let unblock = tenant_idle && self.blocked.contains(tenant);
-                let open = provider_idle && provider_has(&self.closed, provider);
+                let open = provider_idle && self.closed.contains(provider);
                 if unblock {
                     self.blocked.remove(tenant);
                 }
                 if open {
-                    provider_put(&mut self.closed, provider, false);
-                    provider_put(&mut self.opening, provider, false);
+                    self.closed.remove(provider);
+                    self.opening.remove(provider);
                 }
                 Emptied { tenant: unblock.then_some(tenant), provider: open.then_some(provider) }
             }
@@ -305,20 +336,10 @@ impl Selection {
 
     /// The next behind `after`, round the end, up to and including `to`.
     fn tenant_between(&mut self, after: usize, to: usize) -> Option<Candidate> {
-        if after < to {
-            return self.tenant_from(after + 1, to + 1);
-        }
-        self.tenant_from(after + 1, TENANTS).or_else(|| self.tenant_from(0, to + 1))
-    }
-
-    fn direct_candidate(&self) -> Option<Candidate> {
-        self.direct.first().map(|operation| Candidate { operation, group: Group::Direct })
-    }
-
-    fn tenant_from(&mut self, from: usize, to: usize) -> Option<Candidate> {
-        let mut at = from;
-        while at < to {
-            let tenant = self.next_tenant(at, to)?;
+        while let Some(tenant) = self.next_tenant(after) {
+            if behind(after, usize::from(tenant)) > behind(after, to) {
+                return None;
+            }
             match self.next_provider(tenant) {
                 Some(provider) => {
                     let operation = self.pair(tenant, provider).first()?;
@@ -327,51 +348,58 @@ impl Selection {
                 // It waits for closed providers only.
                 None => self.active.remove(tenant),
             }
-            at = usize::from(tenant) + 1;
         }
         None
     }
 
-    fn next_tenant(&self, from: usize, to: usize) -> Option<u16> {
-        let mut found = self.active.first_from(from, &self.blocked);
-        if self.is_opening() {
-            for provider in bits(&self.opening) {
-                if let Some(next) = self.next_of(provider)
-                    && usize::from(next) >= from
-                    && found.is_none_or(|tenant| next < tenant)
-                {
+    fn direct_candidate(&self) -> Option<Candidate> {
+        self.direct.first().map(|operation| Candidate { operation, group: Group::Direct })
+    }
+
+    /// The first behind `after`, round the end, that may be chosen.
+    #[inline(always)]
+    fn next_tenant(&self, after: usize) -> Option<u16> {
+        let mut found = self.active.round_from(after + 1, &self.blocked);
+        self.opening.each(|provider| {
+            if let Some(next) = self.next_of(provider) {
+                let nearer = |tenant| behind(after, usize::from(next)) < behind(after, usize::from(tenant));
+                if found.is_none_or(nearer) {
                     found = Some(next);
                 }
             }
-        }
-        found.filter(|tenant| usize::from(*tenant) < to)
-    }
-
-    fn is_opening(&self) -> bool {
-        self.opening.iter().fold(0, |all, word| all | word) != 0
+        });
+        found
     }
 
     /// Whose turn it is at a provider: the tenants that wait for it go round, those that are blocked left out.
-    fn next_of(&self, provider: usize) -> Option<u16> {
-        let waiting = &self.waiting[provider];
-        let from = usize::from(self.next_served[provider]);
-        waiting.first_from(from, &self.blocked).or_else(|| waiting.first_from(0, &self.blocked))
+    #[inline(always)]
+    fn next_of(&self, provider: u16) -> Option<u16> {
+        let from = usize::from(self.next_served[usize::from(provider)]);
+        self.waiting[usize::from(provider)].round_from(from, &self.blocked)
     }
 
+    /// The provider after the one served last, in rotation, of those that the tenant waits for: one that is not closed, or an
+    /// opening one where the tenant is next.
+    #[inline(always)]
     fn next_provider(&self, tenant: u16) -> Option<u16> {
         let wanted = &self.wanted[usize::from(tenant)];
-        let mut usable: ProviderSet = core::array::from_fn(|word| wanted[word] & !self.closed[word]);
-        if self.is_opening() {
-            // Offered to the one that is next there, and to no other.
-            let offered = core::array::from_fn(|word| wanted[word] & self.opening[word]);
-            for provider in bits(&offered) {
-                if self.next_of(provider) == Some(tenant) {
-                    provider_put(&mut usable, provider as u16, true);
-                }
+        let mut shut = self.closed;
+        self.opening.each(|provider| {
+            if self.next_of(provider) == Some(tenant) {
+                shut.remove(provider);
             }
-        }
-        let after = usize::from(self.served[usize::from(tenant)]) + 1;
-        bit_from(&usable, after).or_else(|| bit_from(&usable, 0)).map(|provider| provider as u16)
+        });
+        wanted.round_from(usize::from(self.served[usize::from(tenant)]) + 1, &shut)
+    }
+
+    /// Whether the candidate is the only one that waits for its provider, which is closed or opening: when it is granted, nobody
+    /// is left to be blocked there.
+    pub fn is_last_at_marked_provider(&self, candidate: Candidate) -> bool {
+        let Group::Pair { tenant, provider } = candidate.group else { return false };
+        let fifo = &self.pairs[usize::from(tenant) * PROVIDERS + usize::from(provider)];
+        self.closed.contains(provider)
+            && fifo.head == fifo.tail
+            && self.waiting[usize::from(provider)].is_alone(tenant)
     }
 
     /// The candidate was granted: it leaves its group and the rotation moves on.
@@ -404,11 +432,11 @@ impl Selection {
     /// [`Self::settle_reopened`], so that no newcomer takes the unit that is being handed over.
     pub fn unblock_tenant(&mut self, tenant: u16) -> bool {
         self.blocked.remove(tenant);
-        let wanted = self.wanted[usize::from(tenant)];
-        if (0..PROVIDER_WORDS).any(|word| wanted[word] & !self.closed[word] != 0) {
+        let wanted = &self.wanted[usize::from(tenant)];
+        let waits = !wanted.is_empty();
+        if wanted.first_from(0, &self.closed).is_some() {
             self.active.insert(tenant);
         }
-        let waits = wanted.iter().any(|word| *word != 0);
         if waits {
             self.reopened.insert(tenant);
         }
@@ -426,18 +454,32 @@ impl Selection {
             }
         }
     }
-    /// The provider's word was found full and marked.
-    pub fn close_provider(&mut self, provider: u16) {
-        provider_put(&mut self.closed, provider, true);
-        provider_put(&mut self.opening, provider, false);
+    /// The provider's word was found full and marked, for a waiter of this tenant.
+    pub fn close_provider(&mut self, tenant: u16, provider: u16) {
+        self.closed.insert(provider);
+        self.opening.remove(provider);
+        // It need not be met once more to be taken out.
+        if self.next_provider(tenant).is_none() {
+            self.active.remove(tenant);
+        }
+    }
+    /// Whether the provider is closed, and no room of it is left to look for.
+    pub fn is_closed(&self, provider: u16) -> bool {
+        self.closed.contains(provider) && !self.opening.contains(provider)
+    }
+    /// The room that a closed provider had got is taken, and there is no other: if somebody waits still, it stays closed.
+    pub fn stays_closed(&mut self, provider: u16) {
+        self.opening.remove(provider);
     }
     /// The provider's marked word got room. Whether somebody waits for it.
     pub fn open_provider(&mut self, provider: u16) -> bool {
         let waited_for = !self.waiting[usize::from(provider)].is_empty();
-        if provider_has(&self.closed, provider) {
-            provider_put(&mut self.opening, provider, waited_for);
-            if !waited_for {
-                provider_put(&mut self.closed, provider, false);
+        if self.closed.contains(provider) {
+            if waited_for {
+                self.opening.insert(provider);
+            } else {
+                self.opening.remove(provider);
+                self.closed.remove(provider);
             }
         }
         waited_for
@@ -445,14 +487,12 @@ impl Selection {
     /// Providers that have room and a mark, when a pass found nobody more to grant: whoever waits for them is
     /// blocked at its tenant, so they are open, and the caller takes their marks off.
     pub fn settle_opening(&mut self, mut opened: impl FnMut(u16)) {
-        let opening = self.opening;
-        for provider in bits(&opening) {
-            opened(provider as u16);
-        }
-        for (closed, opened) in self.closed.iter_mut().zip(opening) {
-            *closed &= !opened;
-        }
-        self.opening = [0; PROVIDER_WORDS];
+        let closed = &mut self.closed;
+        self.opening.each(|provider| {
+            closed.remove(provider);
+            opened(provider);
+        });
+        self.opening = ProviderSet::default();
     }
 }
 
@@ -460,6 +500,17 @@ impl Default for Selection {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// What the coming of an operation means for who is next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Coming {
+    /// Nothing: it stands behind others, or is blocked where others are.
+    Behind,
+    /// It is the only one that can be next.
+    Alone,
+    /// The rotation decides.
+    Among,
 }
 
 /// Scopes at which nobody waits any more and whose mark can be taken off.
@@ -471,32 +522,10 @@ pub struct Emptied {
     pub provider: Option<u16>,
 }
 
-fn bits(set: &ProviderSet) -> impl Iterator<Item = usize> + use<> {
-    let (set, mut word) = (*set, 0);
-    let mut rest = set[0];
-    core::iter::from_fn(move || {
-        while rest == 0 {
-            word += 1;
-            rest = *set.get(word)?;
-        }
-        let bit = rest.trailing_zeros() as usize;
-        rest &= rest - 1;
-        Some(word * 64 + bit)
-    })
-}
-
-fn bit_from(set: &ProviderSet, from: usize) -> Option<usize> {
-    let mut word = from / 64;
-    let mut mask = u64::MAX << (from % 64);
-    while word < PROVIDER_WORDS {
-        let rest = set[word] & mask;
-        if rest != 0 {
-            return Some(word * 64 + rest.trailing_zeros() as usize);
-        }
-        mask = u64::MAX;
-        word += 1;
-    }
-    None
+/// How far a tenant's place lies behind another's, round the end: 0 for the next, the most for the same.
+#[inline]
+const fn behind(after: usize, tenant: usize) -> usize {
+    if tenant > after { tenant - after - 1 } else { tenant + TENANTS - after - 1 }
 }
 
 #[cfg(all(test, not(loom)))]

@@ -4,7 +4,7 @@
 //! cells, makes sure that a stop of the session finds the operation, and has its deadline served by the keeper. Where
 //! there is none it arms a timer, only while it is really parked.
 use super::floor::{Floor, Tenure};
-use super::operation::{Cause, Operation, State, Step};
+use super::operation::{ALL_CELLS, Cause, Operation, State, Step};
 use super::watched::note_for_session;
 use crate::account::charge;
 use crate::foreign::Panics;
@@ -21,9 +21,6 @@ use tokio::time::Sleep;
 /// How often a session that cannot push its cancellation is looked at while something of it waits (io.28), and how
 /// often a waiter looks for itself when all park cells of its operation are taken.
 pub const LOOK_EVERY: Duration = Duration::from_millis(10);
-
-/// The cells of an operation that a waiter may sit in.
-const CELLS: usize = 4;
 
 pin_project! {
     /// A waiter's registration with its operation: park cell, stop, deadline. The timer is there without a keeper, for a
@@ -67,6 +64,19 @@ impl Watch {
         until: u64,
         still: impl Fn(State) -> bool,
     ) -> Poll<Seen> {
+        self.poll_at(lease, cx, until, None, still)
+    }
+
+    /// [`poll`](Self::poll), for who has just read the coarse clock.
+    #[inline]
+    fn poll_at<K: Tenure>(
+        self: Pin<&mut Self>,
+        lease: &Lease<Operation<K>>,
+        cx: &mut Context<'_>,
+        until: u64,
+        now: Option<u64>,
+        still: impl Fn(State) -> bool,
+    ) -> Poll<Seen> {
         let floor = K::floor(lease.pin().shared());
         let mut this = self.project();
         note_for_session(lease);
@@ -74,7 +84,7 @@ impl Watch {
             return Poll::Ready(Seen::Stopped(cause));
         }
         if this.seat.is_none() {
-            *this.seat = (0..CELLS).find_map(|cell| lease.claim(cell));
+            *this.seat = lease.claim_any(ALL_CELLS);
         }
         let look = match this.seat.as_mut() {
             Some(seat) => match lease.park(seat, cx.waker(), |bits| still(State(bits))) {
@@ -95,7 +105,8 @@ impl Watch {
                 if this.sleep.is_some() {
                     this.sleep.set(None);
                 }
-                return if floor.passed(until) { Poll::Ready(Seen::Due) } else { Poll::Pending };
+                let now = now.unwrap_or_else(|| floor.clock.coarse_nanos());
+                return if now >= until { Poll::Ready(Seen::Due) } else { Poll::Pending };
             }
             let deadline = floor.deadline(until).instant();
             let now = floor.clock.now();
@@ -120,11 +131,11 @@ impl Watch {
         }
     }
 
-    /// It stands in line: since now, if it did not before. Only who really queues reads the clock for it.
-    fn note_in_line<K: Tenure>(self: Pin<&mut Self>, floor: &Floor<K>) {
+    /// It stands in line: since now, by the coarse clock, if it did not before. `now`: what who comes into the line has read.
+    fn note_in_line<K: Tenure>(self: Pin<&mut Self>, floor: &Floor<K>, now: Option<u64>) {
         let since = self.project().in_line_since;
         if *since == 0 {
-            *since = floor.clock.nanos_since_base(floor.clock.now()).max(1);
+            *since = now.unwrap_or_else(|| floor.clock.coarse_nanos()).max(1);
         }
     }
 
@@ -132,9 +143,9 @@ impl Watch {
     fn note_granted<K: Tenure>(self: Pin<&mut Self>, floor: &Floor<K>) {
         let since = std::mem::take(self.project().in_line_since);
         if since > 0 {
-            // Instants of one monotonic clock.
-            let now = floor.clock.nanos_since_base(floor.clock.now());
-            floor.ages.note(now.max(since) - since);
+            // Readings of one monotonic clock.
+            let now = floor.clock.coarse_nanos();
+            floor.ages.note(now.max(since) - since, floor.clock.coarse_tick());
         }
     }
 
@@ -172,22 +183,27 @@ pub fn poll_grant<K: Tenure>(
     cx: &mut Context<'_>,
 ) -> Poll<Result<(), NotGranted>> {
     let floor = K::floor(lease.pin().shared());
+    let mut now = None;
     loop {
         let state = State(lease.word().load());
         match state.step() {
             Step::Staged => {
-                match stopped(lease).or_else(|| passed(floor, lease)) {
+                let read = floor.clock.coarse_nanos();
+                match stopped(lease).or_else(|| passed(lease, read)) {
                     Some(cause) => {
                         floor.stop(lease, cause);
                     }
-                    None => queue(floor, lease),
+                    None => {
+                        now = Some(read);
+                        floor.line.come(floor, lease, ALL_CELLS, watch.as_mut().project().seat);
+                    }
                 }
             }
             Step::Queued => {
-                watch.as_mut().note_in_line(floor);
+                watch.as_mut().note_in_line(floor, now);
                 let deadline = lease.deadline.load(order::COUNT);
                 let until = deadline.min(lease.queue_until.load(order::COUNT));
-                let seen = watch.as_mut().poll(lease, cx, until, |state| state.step() == Step::Queued);
+                let seen = watch.as_mut().poll_at(lease, cx, until, now, |state| state.step() == Step::Queued);
                 match seen {
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready(Seen::Changed) => {}
@@ -249,8 +265,7 @@ fn stopped<K: Tenure>(lease: &Lease<Operation<K>>) -> Option<Cause> {
     lease.pin().stopped().or_else(|| (lease.pin().probe() == Some(true)).then_some(Cause::Probe))
 }
 
-fn passed<K: Tenure>(floor: &Floor<K>, lease: &Lease<Operation<K>>) -> Option<Cause> {
-    let now = floor.clock.coarse_nanos();
+fn passed<K: Tenure>(lease: &Lease<Operation<K>>, now: u64) -> Option<Cause> {
     if now >= lease.deadline.load(order::COUNT) {
         Some(Cause::Deadline)
     } else {
@@ -261,15 +276,7 @@ fn passed<K: Tenure>(floor: &Floor<K>, lease: &Lease<Operation<K>>) -> Option<Ca
 /// Out of STAGED: straight through if nobody waits in front and there is room, else into the line.
 pub fn enter<K: Tenure>(floor: &Floor<K>, lease: &Lease<Operation<K>>) {
     if go_directly(floor, lease) == Direct::NoRoom {
-        queue(floor, lease);
-    }
-}
-
-fn queue<K: Tenure>(floor: &Floor<K>, lease: &Lease<Operation<K>>) {
-    // Who waits must be given what lies about (C4 in `super::credit`).
-    floor.recall();
-    if lease.word().update(|bits| State(bits).enqueued()).is_ok() {
-        floor.line.post(floor, lease.index());
+        floor.line.come(floor, lease, 0, &mut None);
     }
 }
 

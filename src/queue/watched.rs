@@ -56,6 +56,14 @@ impl Watched {
     }
 }
 
+/// The half of [`note_for_session`] that comes first, for who says WATCHED by the step that follows (N2).
+#[inline]
+pub fn tell_session<K: Tenure>(lease: &Lease<Operation<K>>) {
+    if !State(lease.word().load()).is_watched() {
+        lease.pin().watch(lease.index());
+    }
+}
+
 /// The first time that an operation parks, its session learns of it (N2: before the operation says so).
 pub fn note_for_session<K: Tenure>(lease: &Lease<Operation<K>>) {
     if planted!("watched_said_first") {

@@ -150,7 +150,8 @@ fn request_limits_reach_numbers_given_before_and_after() {
     let other = install(ground, "other", Kind::Pooled, None);
     for provider in [&pooled, &other] {
         let word = &ground.floor.providers[usize::from(provider.number())];
-        let taken = (0..9).take_while(|_| word.take_or_mark_running(provider.tag()) == TakenRunning::Yes);
+        let taken =
+            (0..9).take_while(|_| word.take_or_mark_running(provider.tag(), false) == TakenRunning::Yes);
         assert_eq!(taken.count(), 4);
     }
     let control = ground.control();

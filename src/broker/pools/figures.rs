@@ -78,7 +78,8 @@ impl PoolFigures {
 /// A histogram of the time that requests stood in line, from the first poll of their wait to the poll that had the grant.
 /// Those that were granted at once are not in it, nor those that left without a grant.
 ///
-/// Bounds are powers of two microseconds, so quantiles are right within a factor of two.
+/// Bounds are powers of two microseconds, so quantiles are right within a factor of two. Times are told by the coarse clock and
+/// counted where they are at the longest: what is shorter than a tick of the kernel (1 to 10 ms) is in the bucket of the tick.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QueueAges {
     buckets: [u64; BUCKETS],
@@ -97,7 +98,7 @@ impl QueueAges {
         self.buckets.iter().sum()
     }
 
-    /// All ages together, each rounded up to a microsecond.
+    /// All ages together, each rounded up to a microsecond. Each may be wrong by a tick, either way; on the whole they are right.
     pub fn total(&self) -> Duration {
         Duration::from_micros(self.micros)
     }

@@ -5,17 +5,14 @@ use super::nest::Nest;
 use super::root::{Anchor, RootPin};
 use super::slot::one_more_lease;
 use super::word::{Bits, ENDED, HELD, LEASE, USER, Word, advance, user};
-use crate::foreign::Wakers;
+use crate::foreign::WakeBatch;
 use crate::mem::park;
 use crate::sync::atomic::AtomicU64;
 use crate::sync::order;
 
 /// What a [`step_held`](Nest::step_held) did.
-#[must_use = "dropping it wakes the wakers at once"]
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct SteppedHeld {
-    /// Whoever was parked in the cells that the step took.
-    pub wakers: Wakers,
     /// The word before the step.
     pub before: Bits,
     /// What the step made of it.
@@ -26,7 +23,7 @@ pub struct SteppedHeld {
 
 impl<T: Occupant> Nest<T> {
     /// One step on a slot that the caller holds by HELD, lease or not: it changes the occupant's bits and, if `step` says
-    /// so, lets go of HELD; it takes the wakers parked in `cells`. It counts no lease.
+    /// so, lets go of HELD. It takes no waker and counts no lease.
     ///
     /// # Errors
     ///
@@ -39,8 +36,28 @@ impl<T: Occupant> Nest<T> {
     pub fn step_held(
         &self,
         index: u16,
+        step: impl FnMut(Bits) -> Option<Bits>,
+    ) -> Result<SteppedHeld, Bits> {
+        self.step_held_and_wake(index, step, 0, &mut WakeBatch::<0>::new())
+    }
+
+    /// The same, and the step takes the wakers parked in `cells` with it. They are moved into `woken`, which has room for them:
+    /// not by way of a value that would be copied twice. The caller wakes them once it is out of its own steps.
+    ///
+    /// # Errors
+    ///
+    /// The word that `step` left alone; no waker is taken then.
+    ///
+    /// # Panics
+    ///
+    /// By way of broken accounting, if nobody holds the slot.
+    #[inline]
+    pub fn step_held_and_wake<const N: usize>(
+        &self,
+        index: u16,
         mut step: impl FnMut(Bits) -> Option<Bits>,
         cells: u8,
+        woken: &mut WakeBatch<N>,
     ) -> Result<SteppedHeld, Bits> {
         let slot = self.shelf().known(index);
         // Wakers are moved out under HELD, so it is let go after them, by the same step that clears TAKING (P3).
@@ -62,12 +79,11 @@ impl<T: Occupant> Nest<T> {
             if freed {
                 self.shelf().give(index, true);
             }
-            return Ok(SteppedHeld { wakers: Wakers::new(), before, after, freed });
+            return Ok(SteppedHeld { before, after, freed });
         }
-        let mut wakers = Wakers::new();
         // SAFETY: P2, P3 (this step turned PARKED of these cells into TAKING, and no seat writes and no slot is taken while it
         // is set).
-        unsafe { park::drain(&slot.cells, taken, &mut wakers) };
+        unsafe { park::drain(&slot.cells, taken, woken) };
         let let_go = if keeps { 0 } else { HELD };
         let old = Bits(slot.word.fetch_and(!(park::taking_mask(taken) | let_go), order::STEP));
         if !old.is_held() {
@@ -78,7 +94,7 @@ impl<T: Occupant> Nest<T> {
         if freed {
             self.shelf().give(index, true);
         }
-        Ok(SteppedHeld { wakers, before, after, freed })
+        Ok(SteppedHeld { before, after, freed })
     }
 
     /// The word of a slot by a read-modify-write that changes nothing: whoever scans for occupants meets whoever publishes

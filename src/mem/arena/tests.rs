@@ -343,11 +343,11 @@ fn a_holder_steps_without_a_lease_and_may_let_go() {
     let calls = &broker.shared().calls;
     let held = call(session(&broker));
     held.word().update(|bits| Some(bits.with_held(true))).expect("a step");
-    let stepped = calls.step_held(0, |bits| Some(bits.with(0b10)), 0).expect("held");
+    let stepped = calls.step_held(0, |bits| Some(bits.with(0b10))).expect("held");
     assert!(!stepped.freed && stepped.after.is_held() && stepped.after.user() == 0b10);
-    assert_eq!(calls.step_held(0, |_| None, 0).expect_err("left alone").leases(), 1);
+    assert_eq!(calls.step_held(0, |_| None).expect_err("left alone").leases(), 1);
     drop(held);
-    let stepped = calls.step_held(0, |bits| Some(bits.with_held(false)), 0).expect("held");
+    let stepped = calls.step_held(0, |bits| Some(bits.with_held(false))).expect("held");
     assert!(stepped.freed && stepped.before.is_ended());
     assert_eq!(call(session(&broker)).incarnation(), 1);
 }
@@ -392,7 +392,7 @@ mod breaks {
             let (broker, _) = broker(1);
             let call = call(session(&broker));
             assert!(foreign(|| broker.shared().calls.release_hold(0, 0)).is_err());
-            assert!(foreign(|| broker.shared().calls.step_held(0, Some, 0).map(drop)).is_err());
+            assert!(foreign(|| broker.shared().calls.step_held(0, Some).map(drop)).is_err());
             assert_eq!((call.word().load().leases(), call.word().load().is_ended()), (1, false));
         });
     }

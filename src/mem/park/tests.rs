@@ -61,6 +61,23 @@ fn a_cell_has_one_seat() {
 }
 
 #[test]
+fn a_step_claims_the_first_free_cell_or_none() {
+    let (_root, lease) = call();
+    let second = lease.claim(1).expect("free");
+    let (before, seat) = lease.step_and_claim(|bits| Some(bits.with(8)), 0b1110).expect("a step");
+    assert!(!before.has(8) && lease.word().load().has(8));
+    assert_eq!(seat.as_ref().map(Seat::cell), Some(2));
+    let (_, first) = lease.step_and_claim(|bits| Some(bits.without(8)), ALL).expect("a step");
+    assert_eq!(first.as_ref().map(Seat::cell), Some(0));
+    let (_, none) = lease.step_and_claim(|bits| Some(bits.with(8)), 0b0111).expect("a step");
+    assert!(none.is_none() && lease.word().load().has(8), "the step is taken without a seat, too");
+    assert!(lease.step_and_claim(|_| None, ALL).is_err() && !lease.word().load().is_claimed(3));
+    for seat in [Some(second), seat, first].into_iter().flatten() {
+        lease.release(seat);
+    }
+}
+
+#[test]
 fn a_change_takes_the_waker_and_wakes_it_later() {
     let (_root, lease) = call();
     let (woken, waker) = waker();

@@ -115,8 +115,9 @@ fn every_step_in_the_nodes_line_changes_what_it_says_and_nothing_else() {
         let at = |step: Step| Plain { step: step as u64, ..plain };
         assert_eq!(state.granted_directly(), step(Step::Staged, at(Step::Granted)));
         assert_eq!(state.left_to_returned(), step(Step::Left, at(Step::Returned)));
-        let queued = Plain { inbox: true, held: true, ..at(Step::Queued) };
-        assert_eq!(state.enqueued(), step(Step::Staged, queued));
+        let queued = Plain { held: true, watched: true, ..at(Step::Queued) };
+        assert_eq!(state.enqueued(), step(Step::Staged, Plain { inbox: true, ..queued }));
+        assert_eq!(state.enqueued_by_turn(), step(Step::Staged, Plain { linked: true, ..queued }));
         let collected = match plain.is(Step::Queued) {
             true => Plain { inbox: false, linked: true, ..plain },
             false => Plain { inbox: false, linked: false, held: false, ..plain },

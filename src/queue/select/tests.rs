@@ -163,8 +163,17 @@ fn run(seed: u64, tenants: u64, providers: u64, steps: usize) -> usize {
                     model.groups.entry((tenant, provider)).or_default().push_back(index);
                     Group::Pair { tenant, provider }
                 };
+                let settled = selection.candidate(true, true).is_none();
                 selection.link(&chains, index, group);
                 queued.push((index, group));
+                if settled {
+                    let found = selection.candidate(true, true);
+                    match selection.coming(index, group) {
+                        Coming::Behind => assert_eq!(found, None, "seed {seed}: it was to be next"),
+                        Coming::Alone => assert_eq!(found, Some(Candidate { operation: index, group }), "seed {seed}"),
+                        Coming::Among => {}
+                    }
+                }
             }
             4 => {
                 if queued.is_empty() {
@@ -221,7 +230,7 @@ fn run(seed: u64, tenants: u64, providers: u64, steps: usize) -> usize {
                         continue;
                     }
                     if model.full_providers.contains(&provider) {
-                        selection.close_provider(provider);
+                        selection.close_provider(tenant, provider);
                         model.contested.insert(provider);
                         model.opening.remove(&provider);
                         continue;
@@ -229,7 +238,9 @@ fn run(seed: u64, tenants: u64, providers: u64, steps: usize) -> usize {
                 }
                 assert_eq!(Some(candidate), expected, "seed {seed}: not the next in rotation");
                 model.grant(candidate);
-                selection.granted(&chains, candidate);
+                let last = selection.is_last_at_marked_provider(candidate);
+                let emptied = selection.granted(&chains, candidate);
+                assert_eq!(last, emptied.provider.is_some(), "seed {seed}");
                 queued.retain(|(index, _)| *index != candidate.operation);
                 free.push(candidate.operation);
                 granted += 1;
@@ -321,19 +332,19 @@ fn who_is_passed_over_keeps_its_place() {
                     selection.granted(&chains, candidate);
                     break;
                 }
-                selection.close_provider(8);
+                selection.close_provider(3, 8);
             }
             if pools_full {
                 let between = selection.candidate(false, true).expect("class 0 waits");
                 selection.granted(&chains, between);
                 continue;
             }
-            selection.close_provider(7);
+            selection.close_provider(1, 7);
             selection.open_provider(8);
             let between = selection.candidate(true, false).expect("provider 8 has room");
             assert_eq!(between.group, Group::Pair { tenant: 3, provider: 8 });
             selection.granted(&chains, between);
-            selection.close_provider(8);
+            selection.close_provider(3, 8);
             selection.open_provider(7);
         }
         assert_eq!(order, [1, 2, 1, 2, 1, 2, 1, 2], "pools full between: {pools_full}");
@@ -351,7 +362,7 @@ fn a_unit_of_a_stalled_provider_costs_no_walk_over_its_waiters() {
     }
     let first = selection.candidate(true, true).expect("somebody waits");
     assert_eq!(first.group, Group::Pair { tenant: 0, provider: 3 });
-    selection.close_provider(3);
+    selection.close_provider(0, 3);
     assert_eq!(selection.candidate(true, true), None);
     assert!(selection.active.is_empty(), "each was met once and taken out");
     for tenant in 0..1000 {
@@ -359,7 +370,7 @@ fn a_unit_of_a_stalled_provider_costs_no_walk_over_its_waiters() {
         let candidate = selection.candidate(true, true).expect("the provider has room");
         assert_eq!(candidate.operation, tenant);
         selection.granted(&chains, candidate);
-        selection.close_provider(3);
+        selection.close_provider(0, 3);
         assert!(selection.active.is_empty());
     }
 }
@@ -422,24 +433,30 @@ fn a_set_of_providers_is_a_set_of_numbers() {
         .chain([PROVIDERS as u16 - 1])
         .filter(|provider| usize::from(*provider) < PROVIDERS)
         .collect();
-    let (mut set, mut model) = ([0; PROVIDER_WORDS], BTreeSet::new());
+    let (mut set, mut model) = (ProviderSet::default(), BTreeSet::new());
+    let none = ProviderSet::default();
     let mut random = Random(13);
     for _ in 0..2_000 {
         let provider = corners[random.below(corners.len() as u64) as usize];
-        let yes = random.below(2) == 0;
-        provider_put(&mut set, provider, yes);
-        if yes {
+        if random.below(2) == 0 {
+            set.insert(provider);
             model.insert(provider);
         } else {
+            set.remove(provider);
             model.remove(&provider);
         }
         for &provider in &corners {
-            assert_eq!(provider_has(&set, provider), model.contains(&provider));
-            let next = model.range(provider..).next().map(|next| usize::from(*next));
-            assert_eq!(bit_from(&set, usize::from(provider)), next);
+            assert_eq!(set.contains(provider), model.contains(&provider));
+            assert_eq!(set.is_alone(provider), model.iter().eq([&provider]));
+            let next = model.range(provider..).next().copied();
+            assert_eq!(set.first_from(usize::from(provider), &none), next);
+            let round = next.or_else(|| model.first().copied());
+            assert_eq!(set.round_from(usize::from(provider), &none), round);
         }
-        assert_eq!(bit_from(&set, PROVIDERS), None, "behind the last");
-        assert!(bits(&set).eq(model.iter().map(|provider| usize::from(*provider))));
+        assert_eq!(set.first_from(PROVIDERS, &none), None, "behind the last");
+        let mut shown = Vec::new();
+        set.each(|provider| shown.push(provider));
+        assert!(shown.iter().eq(&model));
     }
 }
 
