@@ -35,21 +35,21 @@ impl<L: Layout> Peaks<L> {
     /// Looks whether more is used than ever. After a step that took something of use, not for an attempt that may go back.
     #[inline]
     pub fn see(&self, rooms: &Rooms<L>) {
-        if self.are_passed(rooms) {
+        if self.are_passed(rooms, 0) {
             self.note(rooms);
         }
     }
 
-    /// Whether [`see`](Peaks::see) would have something to note.
+    /// Whether [`see`](Peaks::see) would have something to note if `idle`, units of these rooms, were not taken.
     #[inline]
-    pub fn are_passed(&self, rooms: &Rooms<L>) -> bool {
+    pub fn are_passed(&self, rooms: &Rooms<L>, idle: u64) -> bool {
         const {
             assert!(L::FIELDS.len() <= FIELDS);
             assert!(L::COUNTS & (L::COUNTS + 1) == 0, "the fields lie below the flags, without a gap");
         }
         // A room that reaches past its field (the limit is the ceiling, it was all used once and nothing is now) spoils the
         // field above it, and asks for a look itself.
-        let reached = rooms.load().wrapping_add(self.guard.get());
+        let reached = rooms.load().wrapping_add(idle).wrapping_add(self.guard.get());
         reached & L::TOPS != L::TOPS && !cfg!(loom)
     }
 

@@ -34,6 +34,9 @@
 //!   after the step that lends, whether anybody is staged, by a step on the node's word. If so, it recalls.
 //! * C5. A refusal for want of room is told only if the word that was full was read within one covered round. What another
 //!   one is just sweeping counts as used, as the units of any attempt in flight do; who counts waits for it.
+mod label;
+mod mode;
+
 use super::floor::{Floor, Tenure};
 use crate::account::charge::{self, Held, Marks, Refused, Request};
 use crate::account::node::NodeUnits;
@@ -42,14 +45,8 @@ use crate::foreign::Panics;
 use crate::mem::arena::{Cell, KEPT_MAX, Spare};
 use crate::sync::atomic::AtomicU64;
 use crate::sync::{Counter, Line, Table, order, thread_number};
-
-const OFF: u64 = 1;
-const COVERED: u64 = 2;
-const ONE_KEEPER: u64 = 1 << 2;
-const KEEPERS: u64 = 0xFFF << 2;
-const ONE_SWEEPER: u64 = 1 << 14;
-const SWEEPERS: u64 = 0xFFF << 14;
-const ONE_ROUND: u64 = 1 << 26;
+use label::Label;
+use mode::{COVERED, Mode, OFF, ONE_KEEPER};
 
 /// How many threads have a lane of their own; more share them.
 const LANES: usize = if cfg!(loom) { 1 } else { 16 };
@@ -61,105 +58,11 @@ const CELLS: usize = if cfg!(loom) { 2 } else { 8 };
 const PATIENCE: u64 = if cfg!(any(loom, debug_assertions)) { 1 } else { 64 };
 const PATIENCE_MOST: u64 = if cfg!(any(loom, debug_assertions)) { 1 } else { 64 * 64 };
 
-/// Charges know no epochs: what one leaves serves another.
-const ANY_TAG: u32 = u32::MAX;
-
 /// Where the calling thread leaves and takes.
 #[inline]
 fn own_lane() -> usize {
     // One lane under loom, and never none.
     thread_number().checked_rem(LANES).unwrap_or(0)
-}
-
-/// A value of the word.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Mode(u64);
-
-impl Mode {
-    const fn lends(self) -> bool {
-        self.0 & OFF == 0
-    }
-    const fn is_covered(self) -> bool {
-        self.0 & COVERED != 0
-    }
-    /// Nothing lies in cells, and nothing that did is in anybody's hands.
-    const fn is_swept(self) -> bool {
-        self.is_covered() && self.0 & SWEEPERS == 0
-    }
-    const fn round(self) -> u64 {
-        self.0 / ONE_ROUND
-    }
-    const fn kept(self) -> Mode {
-        Mode((self.0 | OFF) + ONE_KEEPER)
-    }
-    /// With one who sweeps all, unless that is done.
-    const fn swept_by_one(self) -> Option<Mode> {
-        if self.is_covered() { None } else { Some(Mode((self.0 | OFF) + ONE_SWEEPER)) }
-    }
-    /// With one who sweeps a cell, unless what lies there may lie there.
-    const fn looked_at_by_one(self) -> Option<Mode> {
-        if self.lends() { None } else { Some(Mode(self.0 + ONE_SWEEPER)) }
-    }
-    /// Without one who swept. `all`: every cell.
-    const fn left_by_one(self, all: bool) -> Mode {
-        Mode((self.0 - ONE_SWEEPER) | if all { COVERED } else { 0 })
-    }
-    /// The next round, if nobody keeps this one. Rounds are told apart, not counted: the number may come round.
-    const fn lent_again(self) -> Option<Mode> {
-        let at_rest = self.is_swept() && self.0 & KEEPERS == 0;
-        if at_rest { Some(Mode((self.0 & !(OFF | COVERED)).wrapping_add(ONE_ROUND))) } else { None }
-    }
-}
-
-/// What lies in a cell beside its slots, in the 24 bits of its label. Each slot comes with its request.
-///
-/// ```text
-///  23      22 21      20 19        12 11         0
-/// ┌──────────┬──────────┬────────────┬────────────┐
-/// │ pending 2│ running 2│ provider 8 │ tenant 12  │
-/// └──────────┴──────────┴────────────┴────────────┘
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Label(u32);
-
-impl Label {
-    const PAIR: u32 = (1 << 20) - 1;
-    const RUNNING: u32 = 1 << 20;
-    const PENDING: u32 = 1 << 22;
-
-    const fn of(request: Request) -> Label {
-        Label((request.provider() as u32) << 12 | request.tenant() as u32)
-    }
-    const fn running(self) -> u32 {
-        self.0 >> 20 & 0b11
-    }
-    const fn pending(self) -> u32 {
-        self.0 >> 22
-    }
-    const fn is_of(self, pair: Label) -> bool {
-        (self.0 ^ pair.0) & Self::PAIR == 0
-    }
-    const fn request(self) -> Request {
-        Request::new((self.0 & 0xFFF) as u16, (self.0 >> 12 & 0xFF) as u16, ANY_TAG)
-    }
-    /// Less what an operation needs that is granted, or staged, at once.
-    const fn taken(self, pair: Label, now: bool) -> Option<Label> {
-        let (has, unit) = if now { (self.running(), Self::RUNNING) } else { (self.pending(), Self::PENDING) };
-        if self.is_of(pair) && has > 0 { Some(Label(self.0 - unit)) } else { None }
-    }
-    /// A running unit for a pending one.
-    const fn traded(self, pair: Label) -> Option<Label> {
-        let can = self.is_of(pair) && self.running() > 0 && self.pending() < 3;
-        if can { Some(Label(self.0 - Self::RUNNING + Self::PENDING)) } else { None }
-    }
-    /// With the running unit of an operation that ended. A cell in which nothing lies is anybody's.
-    const fn left(self, pair: Label, kept: u32) -> Option<Label> {
-        if self.is_of(pair) {
-            return if self.running() < 3 { Some(Label(self.0 + Self::RUNNING)) } else { None };
-        }
-        let is_empty = kept == 0 && self.0 & !Self::PAIR == 0;
-        if is_empty { Some(Label(pair.0 | Self::RUNNING)) } else { None }
-    }
 }
 
 /// The cells that threads leave credits in, on lines of their own.
@@ -203,11 +106,17 @@ impl Credits {
         self.mode().lends()
     }
 
-    /// How many slots lie in cells, and how often credits were lent again. For tests.
-    #[cfg(test)]
-    pub(crate) fn lie_about(&self) -> (u32, u64) {
-        let cells = self.lanes.iter().flat_map(|lane| &lane.cells);
-        (cells.map(|cell| cell.look().1).sum(), self.mode().round())
+    /// How many slots, pending and running units lie in cells: an observation, exact while nothing moves.
+    fn lie_about(&self) -> [u32; 3] {
+        let mut sums = [0; 3];
+        for cell in self.lanes.iter().flat_map(|lane| &lane.cells) {
+            let (label, slots) = cell.look();
+            let here = [slots, Label(label).pending(), Label(label).running()];
+            for (sum, here) in sums.iter_mut().zip(here) {
+                *sum += here;
+            }
+        }
+        sums
     }
 
     fn step(&self, mut next: impl FnMut(Mode) -> Option<Mode>) -> Result<Mode, Mode> {
@@ -425,10 +334,10 @@ impl<K: Tenure> Floor<K> {
         }
     }
 
-    /// See [`Credits::lie_about`].
+    /// How many slots lie in cells, and how often credits were lent again.
     #[cfg(test)]
     pub(crate) fn credits_lie_about(&self) -> (u32, u64) {
-        self.credits.lie_about()
+        (self.credits.lie_about()[0], self.credits.mode().round())
     }
 
     /// What was taken is of use, and counts for the most that ever was used. Credits are of no use, so they do not.
@@ -451,6 +360,10 @@ impl<K: Tenure> Floor<K> {
 
     #[cold]
     fn note_most(&self) {
+        // Most often it is what lies about that makes the difference; for that nothing is recalled.
+        if !self.node.is_more_than_ever_but(self.credits.lie_about()) {
+            return;
+        }
         let _recalled = self.recalled();
         // Others may be sweeping for reasons of their own. A request does not wait for them: the next one notes it.
         if self.credits.mode().is_swept() {

@@ -1,3 +1,4 @@
+use super::label::ANY_TAG;
 use super::*;
 
 /// Every label of three pairs.

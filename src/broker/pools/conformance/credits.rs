@@ -73,6 +73,26 @@ async fn what_lies_about_is_not_counted() {
     assert_eq!(most.high_water(Dimension::IoOwners), Some(1));
 }
 
+/// What lies about makes a word look fuller than it ever was. That alone recalls nothing: else nobody who waits would ever
+/// get beyond the second operation of a round.
+#[tokio::test]
+async fn whoever_waits_comes_to_take_what_lies_about() {
+    let node = Node::new(PoolLimits::default());
+    let orders = node.install("orders", 1, 0);
+    let client = node.client::<Socket>(&orders);
+    let session = node.session(&node.plan("alpha", &orders));
+    let mut rounds = Vec::new();
+    for _ in 0..1_000 {
+        let admission = node.pools.admit(&client, &session).expect("there is room");
+        drop(admission.wait().await.expect("nobody waits").dispatch(SEND, Cost::new()).expect("allowed"));
+        rounds.push(floor_says(&node));
+    }
+    let (slots, round) = rounds[rounds.len() - 1];
+    assert_eq!(slots, 2, "one is staged from what lies about, and one unit is traded");
+    assert!(rounds.iter().rev().take(500).all(|at| *at == (slots, round)), "no recall since");
+    assert_eq!(node.pools.figures().high_water(Dimension::IoOwners), Some(1));
+}
+
 #[tokio::test]
 async fn limits_are_lowered_past_what_lies_about() {
     let node = Node::new(PoolLimits { running_per_tenant: 2, ..PoolLimits::default() });
