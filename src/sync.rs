@@ -259,6 +259,10 @@ pub fn thread_number() -> usize {
     })
 }
 
+/// Instead of a number of spins: nothing was lost yet but perhaps a guess.
+#[cfg(not(loom))]
+const GUESSED: u32 = u32::MAX;
+
 /// What a compare-and-swap loop does after it lost a race: spin hints, twice as many each time, at most 64.
 ///
 /// Under loom it does nothing: a loop that goes on from the value it lost to ends by itself, and a yield would hide
@@ -279,11 +283,24 @@ impl Backoff {
         }
     }
 
+    /// The same for a loop that begins with a value it guesses: the first loss is the guess's, not another thread's.
+    #[must_use]
+    pub const fn after_a_guess() -> Self {
+        Self {
+            #[cfg(not(loom))]
+            spins: GUESSED,
+        }
+    }
+
     /// A race was lost.
     #[inline]
     pub fn lost(&mut self) {
         #[cfg(not(loom))]
         {
+            if self.spins == GUESSED {
+                self.spins = 0;
+                return;
+            }
             self.spins = if self.spins == 0 { 1 } else { (self.spins * 2).min(64) };
             for _ in 0..self.spins {
                 std::hint::spin_loop();

@@ -321,7 +321,7 @@ impl<T, X> RingSlot<T, X> {
     ///
     /// The value for which `next` knew no step.
     fn step(&self, mut word: Word, mut next: impl FnMut(Word) -> Option<Word>) -> Result<(Word, Word), Word> {
-        let mut backoff = Backoff::new();
+        let mut backoff = Backoff::after_a_guess();
         loop {
             let Some(new) = next(word) else { return Err(word) };
             match self.shared.word.compare_exchange(word.0, new.0, order::STEP, order::LOST) {
@@ -334,7 +334,7 @@ impl<T, X> RingSlot<T, X> {
 
     /// [`Self::step`] that every word can take.
     fn change(&self, mut word: Word, next: impl Fn(Word) -> Word) -> (Word, Word) {
-        let mut backoff = Backoff::new();
+        let mut backoff = Backoff::after_a_guess();
         loop {
             let new = next(word);
             match self.shared.word.compare_exchange(word.0, new.0, order::STEP, order::LOST) {
