@@ -34,6 +34,8 @@
 //!   after the step that lends, whether anybody is staged, by a step on the node's word. If so, it recalls.
 //! * C5. A refusal for want of room is told only if the word that was full was read within one covered round. What another
 //!   one is just sweeping counts as used, as the units of any attempt in flight do; who counts waits for it.
+//! * C6. A lane is noted as used before anything is left in it, and never taken off; a sweep asks by a step, after OFF, which
+//!   ones are. Whoever notes a lane after that, or sees it noted by one who did, sees OFF when it looks.
 mod label;
 mod mode;
 
@@ -49,7 +51,7 @@ use label::Label;
 use mode::{COVERED, Mode, OFF, ONE_KEEPER};
 
 /// How many threads have a lane of their own; more share them.
-const LANES: usize = if cfg!(loom) { 1 } else { 16 };
+const LANES: usize = if cfg!(loom) { 1 } else { 64 };
 /// Cells of a lane: for as many pairs of tenant and provider.
 const CELLS: usize = if cfg!(loom) { 2 } else { 8 };
 /// How many operations end on a lane, in the first round that is swept, before credits are lent again. It grows with the
@@ -81,18 +83,20 @@ struct Lane {
 #[derive(Debug)]
 pub struct Credits {
     mode: Line<AtomicU64>,
+    /// The lanes that something was ever left in, one bit each (C6).
+    used: Line<AtomicU64>,
     lanes: Table<Lane>,
 }
 
 impl Credits {
     /// Credits that are never lent. All works the same without them.
     pub fn none() -> Credits {
-        Credits { mode: Line::new(AtomicU64::new(OFF | COVERED | ONE_KEEPER)), lanes: Table::new(LANES) }
+        Credits { mode: Line::new(AtomicU64::new(OFF | COVERED | ONE_KEEPER)), used: Line::default(), lanes: Table::new(LANES) }
     }
 
     /// No credits yet, but cells for them.
     pub fn lent() -> Credits {
-        Credits { mode: Line::new(AtomicU64::new(0)), lanes: Table::new(LANES) }
+        Credits { mode: Line::new(AtomicU64::new(0)), used: Line::default(), lanes: Table::new(LANES) }
     }
 
     #[inline]
@@ -109,7 +113,7 @@ impl Credits {
     /// How many slots, pending and running units lie in cells: an observation, exact while nothing moves.
     fn lie_about(&self) -> [u32; 3] {
         let mut sums = [0; 3];
-        for cell in self.lanes.iter().flat_map(|lane| &lane.cells) {
+        for cell in self.cells_of(self.used.load(order::OBSERVE)) {
             let (label, slots) = cell.look();
             let here = [slots, Label(label).pending(), Label(label).running()];
             for (sum, here) in sums.iter_mut().zip(here) {
@@ -128,6 +132,21 @@ impl Credits {
                 Err(found) => mode = Mode(found),
             }
         }
+    }
+
+    /// C6: something is about to be left in the lane of the calling thread.
+    #[inline]
+    fn use_lane(&self) {
+        let lane = 1 << own_lane();
+        if self.used.load(order::OBSERVE) & lane == 0 {
+            self.used.fetch_or(lane, order::STEP);
+        }
+    }
+
+    /// The cells of these lanes.
+    fn cells_of(&self, used: u64) -> impl Iterator<Item = &Cell> {
+        let is_used = move |(number, _): &(usize, &Lane)| used & 1 << number != 0;
+        self.lanes.iter().enumerate().filter(is_used).flat_map(|(_, lane)| &lane.cells)
     }
 
     /// The two cells in which credits of a pair may lie, in the lane of the calling thread. Two pairs that share one still
@@ -197,6 +216,7 @@ impl<K: Tenure> Floor<K> {
         if !self.credits.are_lent() {
             return Err(spare);
         }
+        self.credits.use_lane();
         let pair = Label::of(request);
         for cell in self.credits.cells(request) {
             match self.operations.store(cell, spare, |label, kept| Some(Label(label).left(pair, kept)?.0)) {
@@ -258,7 +278,9 @@ impl<K: Tenure> Floor<K> {
     #[inline(never)]
     fn sweep_all(&self) {
         if self.credits.step(Mode::swept_by_one).is_ok() {
-            self.sweep(self.credits.lanes.iter().flat_map(|lane| &lane.cells), true);
+            // C6: a step, so that who uses a lane from now on sees what was said before.
+            let used = self.credits.used.fetch_or(0, order::STEP);
+            self.sweep(self.credits.cells_of(used), true);
         }
     }
 
