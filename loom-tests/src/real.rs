@@ -8,7 +8,7 @@ use latent_capabilities::model::account::{
 };
 use latent_capabilities::model::mem::{arena, bitset, blocks, cells, park, ring, turn};
 use latent_capabilities::model::queue::{
-    acquire, credit, inventory, keeper, line, look, model, operation, watched, window,
+    acquire, credit, inventory, keeper, line, look, model, operation, spares, watched, window,
 };
 
 /// The types that the models of this file search.
@@ -45,6 +45,7 @@ pub(crate) fn searched_in(file: &str) -> String {
         "park" => vec![type_name::<park::Seat>()],
         "ring" => vec![type_name::<ring::RingSlot<(), ()>>()],
         "shares" => vec![type_name::<shares::SharesWord>(), type_name::<bytes::TenantBytesWord>()],
+        "spares" => vec![type_name::<spares::Spares>(), type_name::<bytes::BytesWord>()],
         "turn" => vec![type_name::<turn::Turn<()>>()],
         "uses" => vec![type_name::<uses::UsesWord>()],
         "watched" => vec![type_name::<watched::Watched>()],
