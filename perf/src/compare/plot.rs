@@ -27,6 +27,8 @@ pub(super) fn write(folder: &str, groups: &[Group]) -> Result<(), String> {
         let mut bars: Vec<_> = group
             .subjects
             .iter()
+            // What only says how good the machine is has no place among things to choose from.
+            .filter(|subject| !subject.name.starts_with("control"))
             .map(|subject| {
                 let value = if group.is_twice() { subject.of_two() } else { subject.best() };
                 of(subject.name, value, subject.ours)
