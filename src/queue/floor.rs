@@ -112,12 +112,10 @@ impl<K: Tenure> Floor<K> {
                 let inscribe = |slot: &Operation<K>| slot.inscribe(numbers);
                 Nest::take_spare(pin, |s| &K::floor(s).operations, spare, user, inscribe).lease
             }
-            None => {
-                let lease = self.take_anew(pin, numbers, now)?;
-                self.note_use();
-                lease
-            }
+            None => self.take_anew(pin, numbers, now)?,
         };
+        // Also of a credit: what lay about was left out when it was looked at last.
+        self.note_use();
         // The slot's word was published by an exchange. Whoever closed the node or swapped the tag before looking at
         // the slots has either seen this one or is seen here.
         let closed = self.node.is_closed();

@@ -286,7 +286,6 @@ pub fn enter<K: Tenure>(floor: &Floor<K>, lease: &Lease<Operation<K>>) {
 fn go_directly<K: Tenure>(floor: &Floor<K>, lease: &Lease<Operation<K>>) -> Direct {
     let request = lease.request();
     let scopes = floor.scopes(request);
-    let mut more = false;
     if !request.is_some_and(|request| floor.trades(request)) {
         if !floor.line.is_quiet() {
             return Direct::NoRoom;
@@ -298,7 +297,6 @@ fn go_directly<K: Tenure>(floor: &Floor<K>, lease: &Lease<Operation<K>>) -> Dire
             panics.resume();
             return Direct::NoRoom;
         }
-        more = true;
     }
     if lease.word().update(|bits| State(bits).granted_directly()).is_err() {
         // Stopped meanwhile. The pending unit is gone already, so it ends as one that returned its running unit.
@@ -308,8 +306,6 @@ fn go_directly<K: Tenure>(floor: &Floor<K>, lease: &Lease<Operation<K>>) -> Dire
         floor.signal(marks, request);
         return Direct::Stopped;
     }
-    if more {
-        floor.note_use();
-    }
+    floor.note_use();
     Direct::Granted
 }

@@ -73,6 +73,21 @@ async fn what_lies_about_is_not_counted() {
     assert_eq!(most.high_water(Dimension::IoOwners), Some(1));
 }
 
+/// A high-water mark is of what is used at once, also where the last one of them came by what lay about.
+#[tokio::test]
+async fn a_credit_that_is_taken_counts_for_the_most() {
+    let node = Node::new(PoolLimits::default());
+    let orders = node.install("orders", 1, 0);
+    let client = node.client::<Socket>(&orders);
+    let [alpha, beta] = ["alpha", "beta"].map(|tenant| node.session(&node.plan(tenant, &orders)));
+    until_lent(&node, &client, &alpha);
+    let direct = node.call(&client, &beta);
+    assert_eq!(floor_says(&node).0, 1, "it lies about beside one that runs");
+    let taken = node.call(&client, &alpha);
+    assert_eq!(node.pools.figures().high_water(Dimension::PoolsRunning), Some(2));
+    drop((direct, taken));
+}
+
 /// What lies about makes a word look fuller than it ever was. That alone recalls nothing: else nobody who waits would ever
 /// get beyond the second operation of a round.
 #[tokio::test]
