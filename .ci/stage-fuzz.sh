@@ -27,7 +27,7 @@ RUSTFLAGS="--cfg fuzzing -Zsanitizer=address -Cunsafe-allow-abi-mismatch=sanitiz
     cargo +nightly build --quiet --release --locked --manifest-path $manifest --features engine --bins \
     --target $host --target-dir "$target/fuzz" || exit
 
-code=0 targets=0 found=0 sum=0
+code=0 targets=0 found=0 sum=0 failed=()
 mkdir -p "$target/fuzz-found"
 printf '%-15s %12s %8s %8s  %s\n' target executions edges corpus result
 for folder in fuzz/seeds/*/; do
@@ -44,9 +44,14 @@ for folder in fuzz/seeds/*/; do
     last=$(grep -E 'cov: [0-9]+' "$log" | tail -n 1)
     printf '%-15s %12s %8s %8s  %s\n' "$name" "${executions:-?}" "$(sed -nE 's/.*cov: ([0-9]+).*/\1/p' <<<"$last")" \
         "$(sed -nE 's/.*corp: ([0-9]+).*/\1/p' <<<"$last")" "$result"
-    [ "$result" = passed ] || tail -n 20 "$log"
+    [ "$result" = passed ] || failed+=("$name")
 done
 figure targets "$targets"
 figure executions "$sum"
 figure 'targets that found something' "$found"
+# Last, so that it is seen: what it says, and its bytes, which are a seed as soon as it is put right.
+for name in "${failed[@]}"; do
+    printf '%s found:\n' "$name"
+    grep -vE '^#[0-9]+|^INFO:|^stat::|^\s+#[0-9]+ 0x' "$target/fuzz-corpus/$name.log" | tail -n 40 | cut -c 1-4000
+done
 exit "$code"

@@ -26,6 +26,7 @@ impl Drop for World {
 impl World {
     /// Lets everything end, then retires the registry.
     pub(crate) async fn drain(mut self) -> Law {
+        (self.m.limits.look_every, self.look_in) = (1, 1);
         loop {
             if self.drain_once()? {
                 self.passed = 0;

@@ -226,6 +226,9 @@ macro_rules! settings {
             fn lowest() -> Settings {
                 Settings {$($name: $low,)+}
             }
+            fn highest() -> Settings {
+                Settings {$($name: $high,)+}
+            }
             fn random(rng: &mut Rng) -> Settings {
                 Settings {$($name: $low + rng.below($high - $low + 1),)+}
             }
@@ -288,6 +291,7 @@ settings! {
     leaks 0..=0;
     backoff_first 1..=50;
     backoff_most 1..=400;
+    look_every 1..=1024;
 }
 
 impl Settings {
@@ -307,7 +311,25 @@ impl Settings {
         self.backoff_most = self.backoff_most.max(self.backoff_first);
         // In a third of the runs connections live for ever.
         self.lifetime = self.lifetime.saturating_sub(30);
+        // Half of the runs look at every count after every step. As that takes back whatever is lent, the others do so seldom.
+        self.look_every = self.look_every.saturating_sub(512).max(1);
         self
+    }
+    /// With as many requests as may be, and few looks.
+    fn roomy(self) -> Settings {
+        let most = Settings::highest();
+        Settings {
+            calls_per_session: most.calls_per_session,
+            owners: most.owners,
+            running: most.running,
+            pool_running: most.pool_running,
+            tenant_requests: most.tenant_requests,
+            tenant_running: most.tenant_running,
+            provider_requests: most.provider_requests,
+            provider_running: most.provider_running,
+            look_every: most.look_every,
+            ..self
+        }
     }
 }
 
@@ -383,7 +405,11 @@ pub(crate) struct Writer {
 impl Writer {
     pub(crate) fn of_seed(seed: u64, steps: usize, leaks: bool) -> (Settings, Writer) {
         let mut rng = Rng::new(seed);
+        let calm = rng.below(3) == 0;
         let mut settings = Settings::random(&mut rng).agree();
+        if calm {
+            settings = settings.roomy();
+        }
         // What is leaked keeps the memory of its node for the rest of the process, so few runs leak.
         settings.leaks = u64::from(leaks && rng.below(64) == 0);
         let mut mix = Vec::new();
@@ -395,6 +421,13 @@ impl Writer {
                 true => factor * rng.below(2),
                 false if vital => factor.max(2),
                 false => factor,
+            };
+            // Credits are lent while nobody waits, nothing is refused and nobody counts: calm runs mostly go straight and end soon.
+            let factor = match kind {
+                Kind::AdmitNow | Kind::Dispatch | Kind::Leave if calm => 12,
+                Kind::Admit if calm => rng.below(2),
+                _ if calm && !vital => factor.min(rng.below(2)),
+                _ => factor,
             };
             mix.extend(std::iter::repeat_n(number as u8, (kind.weight() * factor) as usize));
         }

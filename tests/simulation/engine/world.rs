@@ -74,6 +74,8 @@ pub(crate) struct World {
     pub(crate) turns: Turns,
     pub(crate) stamp: u8,
     broken_before: bool,
+    /// Steps until all counts are looked at again.
+    pub(super) look_in: u64,
     looks: u32,
     /// Whether each step is printed.
     pub(crate) told: bool,
@@ -172,6 +174,7 @@ impl World {
             turns: Turns::default(),
             stamp: 0,
             broken_before,
+            look_in: 1,
             looks: 0,
             told: false,
             compared: Cell::new(0),
@@ -285,8 +288,9 @@ impl World {
         }
     }
 
-    /// The look after a step: what moved by itself is judged, then everything is compared. `settled`: the control task has
-    /// run, so what it owes is due.
+    /// The look after a step: what moved by itself is judged, then everything is compared, the counts only after every
+    /// `look_every`th step: whoever counts has credits taken back, and these are to be lent and used too. `settled`: the
+    /// control task has run, so what it owes is due.
     pub(crate) fn check(&mut self, settled: bool) -> Law {
         if settled {
             self.settle_jobs()?;
@@ -299,6 +303,11 @@ impl World {
         self.note_crowds();
         self.wakes(settled)?;
         self.note_called();
+        self.look_in -= 1;
+        if self.look_in > 0 {
+            return Ok(());
+        }
+        self.look_in = self.m.limits.look_every;
         self.counts()
     }
 
@@ -393,9 +402,14 @@ impl World {
         self.m.check_rotation(&turns, &used)
     }
 
-    /// Of those that left the line in a step, some may have been granted first, by a unit that another gave back meanwhile: then they gave back what they waited with, and hold none of it while something still holds them. Which of
-    /// them cannot be seen, how many can.
+    /// Of those that left the line in a step, some may have been granted first, by a unit that another gave back meanwhile:
+    /// then they gave back what they waited with, and hold none of it while something still holds them. Which of them cannot
+    /// be seen, how many can.
     fn unsure(&mut self, left: Vec<usize>) -> Law {
+        if left.is_empty() && self.m.hidden == [0; 2] {
+            self.m.reaped_unsure = [0; 2];
+            return Ok(());
+        }
         let (io, pools) = (self.io.snapshot(), self.pools.snapshot());
         let before = std::mem::take(&mut self.m.hidden);
         let used = self.m.used();
