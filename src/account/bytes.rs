@@ -120,16 +120,26 @@ pub enum Side {
     Result,
 }
 
-/// `count` blocks of `each` on one side, as units of the word; `None` if no word could hold so much.
+/// `count` blocks of `each` on one side, as units of the word.
+///
+/// # Errors
+///
+/// The dimension of which no word could hold so much.
 #[inline]
-fn charge(side: Side, count: u32, each: Units) -> Option<u64> {
+fn charge(side: Side, count: u32, each: Units) -> Result<u64, Dimension> {
     let field = match side {
         Side::Staged => STAGED,
         Side::Result => RESULT,
     };
     let bytes = u64::from(count) * each.number();
-    (bytes <= field.largest() && u64::from(count) <= BUFFERS.largest())
-        .then(|| field.units(bytes) | BUFFERS.units(u64::from(count)))
+    let buffers = u64::from(count);
+    if bytes > field.largest() {
+        return Err(field.dimension());
+    }
+    if buffers > BUFFERS.largest() {
+        return Err(BUFFERS.dimension());
+    }
+    Ok(field.units(bytes) | BUFFERS.units(buffers))
 }
 
 impl BytesWord {
@@ -163,10 +173,7 @@ impl BytesWord {
     /// The dimension that has no room.
     #[inline]
     pub fn reserve_window(&self, side: Side, count: u32, size: Units) -> Result<(), Dimension> {
-        let wanted = charge(side, count, size).ok_or(match side {
-            Side::Staged => STAGED.dimension(),
-            Side::Result => RESULT.dimension(),
-        })?;
+        let wanted = charge(side, count, size)?;
         refusable!(BUFFERS.dimension(), BUFFERS.dimension());
         match self.rooms.step(|word| taken::<BytesLayout>(word, wanted)) {
             Ok(_) => {
@@ -238,10 +245,10 @@ impl BytesWord {
     #[inline]
     pub fn give_window(&self, side: Side, count: u32, size: Units) {
         match charge(side, count, size) {
-            Some(units) => {
+            Ok(units) => {
                 self.rooms.give(units);
             }
-            None => crate::broken::accounting_in_drop("blocks were given back that no word could have held"),
+            Err(_) => crate::broken::accounting_in_drop("blocks were given back that no word could have held"),
         }
     }
 
@@ -452,6 +459,24 @@ mod tests {
         bytes.reserve_window(Side::Staged, buffers, units(1)).unwrap();
         assert_eq!(bytes.reserve(Side::Staged, units(1)), Err(Dimension::IoBuffers));
         assert_eq!(bytes.reserve_window(Side::Result, u32::MAX, largest), Err(Dimension::IoResultBytes));
+        // So many buffers there may be, and as many bytes no word can hold; and the other way round.
+        assert_eq!(bytes.reserve_window(Side::Result, buffers, largest), Err(Dimension::IoResultBytes));
+        let too_many = u32::try_from(BUFFERS.largest() + 1).unwrap();
+        assert!(u64::from(too_many) <= RESULT.largest());
+        assert_eq!(bytes.reserve_window(Side::Result, too_many, units(1)), Err(Dimension::IoBuffers));
+    }
+
+    /// As large as the field, and not larger.
+    #[test]
+    fn a_tenant_can_hold_all_that_its_field_can() {
+        let (tenant, all) = (TenantBytesWord::default(), units(TENANT.largest()));
+        assert!(tenant.open(all.bytes()));
+        assert_eq!(tenant.reserve(2, units(TENANT.largest() / 2 + 1)), Err(Dimension::IoTenantBytes));
+        tenant.reserve(1, all).unwrap();
+        assert_eq!(tenant.used(), all.bytes());
+        assert_eq!(tenant.reserve(1, units(1)), Err(Dimension::IoTenantBytes));
+        tenant.give(1, all);
+        assert_eq!(tenant.used(), 0);
     }
 
     #[test]

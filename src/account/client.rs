@@ -392,6 +392,10 @@ mod tests {
             assert_eq!(client.view(), ClientView { room: before.room + 1, ..connected });
 
             let client = at(word);
+            assert_eq!(client.undo_dial(), before.marked);
+            assert_eq!(client.view(), ClientView { room: before.room + 1, dialing: false, ..before });
+
+            let client = at(word);
             let paused = client.dial_failed(NOW, INITIAL, MAXIMUM);
             let failures = if before.failures == 32 { 32 } else { before.failures + 1 };
             let pause = MAXIMUM.min(INITIAL << (failures - 1));

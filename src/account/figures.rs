@@ -139,6 +139,13 @@ mod tests {
         let (buckets, micros) = ages.sum();
         assert_eq!(&buckets[..7], &[200, 100, 200, 400, 800, 300, 0]);
         assert_eq!((buckets.iter().sum::<u64>(), micros), (2_000, 19_000));
+        // However many threads there were before.
+        let later = if cfg!(miri) { 1 } else { STRIPES * STRIPES };
+        for _ in 0..later {
+            let ages = ages.clone();
+            std::thread::spawn(move || ages.note(0, 0)).join().unwrap();
+        }
+        assert_eq!(ages.sum().0[0], 200 + later as u64);
     }
 
     #[test]

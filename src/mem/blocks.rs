@@ -413,12 +413,6 @@ impl<M> Blocks<M> {
         scan
     }
 
-    /// Whether every free block is all zero: [`Self::scan`] without the numbers.
-    #[must_use]
-    pub fn scan_free_zero(&self) -> bool {
-        self.scan().dirty == 0
-    }
-
     #[inline]
     fn find(&self, block: &Block) -> (&Class<M>, u32) {
         assert!(

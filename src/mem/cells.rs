@@ -419,12 +419,29 @@ mod tests {
         let cells = Cells::new(2);
         cells.park(filled(&cells, "idle")).expect("not closed");
         let late = filled(&cells, "late");
+        assert!(!cells.is_closed());
         cells.close();
         assert!(cells.is_closed());
         let late = cells.park(late).expect_err("closed");
         assert_eq!(cells.remove(late).as_deref(), Some("late"));
         let values: Vec<_> = cells.take_all_idle().map(|cell| cells.remove(cell)).collect();
         assert_eq!(values, [Some("idle".to_owned())]);
+    }
+
+    #[test]
+    fn a_cell_is_received_once_by_whom_it_was_left_for() {
+        let cells = Cells::new(64);
+        for _ in 0..64 {
+            cells.park(filled(&cells, "kept")).expect("not closed");
+        }
+        let last = cells.take_idle_from(63).expect("it is idle");
+        cells.hand_over(last);
+        for index in [0, 62, 64, 65, 1 << 20] {
+            assert!(cells.receive(index).is_none(), "{index} was not left for anybody");
+        }
+        let received = cells.receive(63).expect("it was left");
+        assert!(cells.receive(63).is_none());
+        assert_eq!(cells.remove(received).as_deref(), Some("kept"));
     }
 
     #[test]

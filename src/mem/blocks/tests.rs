@@ -78,7 +78,7 @@ fn a_block_comes_back_zero_over_exactly_what_was_exposed() {
     assert_eq!(blocks.bytes(&block), expected);
     poke(0);
     blocks.give(block);
-    assert!(blocks.scan_free_zero());
+    assert!(blocks.scan().dirty == 0);
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn a_purge_moves_what_is_not_used_again() {
     assert_eq!(blocks.purge(4).expect("pages go back"), Purged { blocks: 0, more: false });
     assert_eq!(blocks.scan(), Scan { free: 11, total: 11, dirty: 0 });
     use_up(8);
-    assert!(blocks.scan_free_zero());
+    assert!(blocks.scan().dirty == 0);
 }
 
 #[test]
@@ -223,7 +223,7 @@ mod resident {
         assert!(resident(pages) > 24 * 1_024, "32 MiB were written");
         while blocks.purge(64).expect("pages go back").more {}
         assert!(resident(pages) < 8 * 1_024, "the burst is over");
-        assert!(blocks.scan_free_zero());
+        assert!(blocks.scan().dirty == 0);
     }
 
     #[test]

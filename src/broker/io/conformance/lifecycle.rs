@@ -403,3 +403,18 @@ async fn the_first_cause_of_a_stop_stays() {
     drop((call, session));
     node.assert_zero();
 }
+
+/// io.28: the runtime ends with its last handle, whatever else of the broker is still there.
+#[tokio::test(start_paused = true)]
+async fn the_runtime_ends_with_its_last_handle() {
+    let node = Node::new();
+    let session = node.session();
+    let call = node.call(&session);
+    let Node { broker, io, plan, _provider } = node;
+    let other = io.clone();
+    drop(io);
+    drop(call.buffer(1, 0).expect("there is another handle"));
+    drop(other);
+    assert_eq!(refused(call.buffer(1, 0)), Kind::Retired(What::Io));
+    drop((call, session, plan, _provider, broker));
+}

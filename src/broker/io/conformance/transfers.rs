@@ -244,6 +244,29 @@ async fn readiness_can_be_polled_by_hand() {
     node.assert_zero();
 }
 
+/// A wait that is dropped gives back all that it was registered with, however many there were: an operation has four cells.
+#[tokio::test(start_paused = true)]
+async fn waits_that_were_dropped_leave_their_cells_to_others() {
+    let node = Node::new();
+    let session = node.session();
+    let call = node.bulk_call(&session, 64);
+    let transfer = call.transfer(ONE).expect("a budget");
+    let chunk = output(&transfer, b"x").expect("free");
+    let (woken, waker) = WakeCount::new();
+    let mut cx = Context::from_waker(&waker);
+    for _ in 0..8 {
+        let mut wait = Box::pin(TransferWait::new());
+        assert!(transfer.poll_output_ready(wait.as_mut(), &mut cx).is_pending());
+    }
+    let mut wait = Box::pin(TransferWait::new());
+    assert!(transfer.poll_output_ready(wait.as_mut(), &mut cx).is_pending());
+    // Whoever found no cell would look for itself only after a while.
+    call.stop_handle().stop();
+    assert_eq!(woken.wakes(), 1);
+    drop((wait, chunk, transfer, call, session));
+    node.assert_zero();
+}
+
 /// A direction without a budget carries nothing and costs nothing.
 #[tokio::test(start_paused = true)]
 async fn a_direction_without_budget_costs_nothing() {

@@ -298,3 +298,26 @@ async fn nothing_is_staged_for_what_was_stopped() {
     drop((admission, ready, session));
     node.assert_zero();
 }
+
+/// Somebody is refused because what is free is promised to those in line. Before that is said, the line is looked at; for any
+/// other reason it is not.
+#[tokio::test(start_paused = true)]
+async fn what_is_promised_to_nobody_is_not_refused() {
+    use crate::account::charge::{Marks, Refused};
+    use crate::account::scope::{Blocked, Scope};
+    let node = Node::with(one_slot());
+    let session = node.session();
+    let refused = |blocked| Refused { blocked, scope: Scope::Node, marks: Marks::NONE };
+    let again = |why| admit_again(session.lease(), None, None, None, Error::from_refused(refused(why)));
+    let counted = || session.lease().shared().floor.refusals.of(Dimension::IoRunning);
+    let before = counted();
+    assert_eq!(full(again(Blocked::Full(Dimension::IoRunning))), Dimension::IoRunning);
+    assert_eq!(counted(), before + 1);
+    let front = again(Blocked::Promised(Dimension::IoRunning)).expect("nobody stands in line");
+    assert_eq!((node.io.snapshot().running, counted()), (1, before + 1));
+    // And if it is full, that is what is said.
+    assert_eq!(full(again(Blocked::Promised(Dimension::IoRunning))), Dimension::IoRunning);
+    assert_eq!(counted(), before + 2);
+    drop((front, session));
+    node.assert_zero();
+}
