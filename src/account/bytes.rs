@@ -120,26 +120,26 @@ pub enum Side {
     Result,
 }
 
-/// `count` blocks of `each` on one side, as units of the word.
-///
-/// # Errors
-///
-/// The dimension of which no word could hold so much.
+/// `count` blocks of `each` on one side, as units of the word; `None` if no word could hold so much.
 #[inline]
-fn charge(side: Side, count: u32, each: Units) -> Result<u64, Dimension> {
-    let field = match side {
+fn charge(side: Side, count: u32, each: Units) -> Option<u64> {
+    let field = field_of(side);
+    let bytes = u64::from(count) * each.number();
+    (bytes <= field.largest() && u64::from(count) <= BUFFERS.largest())
+        .then(|| field.units(bytes) | BUFFERS.units(u64::from(count)))
+}
+
+const fn field_of(side: Side) -> Field {
+    match side {
         Side::Staged => STAGED,
         Side::Result => RESULT,
-    };
-    let bytes = u64::from(count) * each.number();
-    let buffers = u64::from(count);
-    if bytes > field.largest() {
-        return Err(field.dimension());
     }
-    if buffers > BUFFERS.largest() {
-        return Err(BUFFERS.dimension());
-    }
-    Ok(field.units(bytes) | BUFFERS.units(buffers))
+}
+
+/// Of what [`charge`] had too much.
+#[cold]
+fn too_much(side: Side, count: u32) -> Dimension {
+    if u64::from(count) > BUFFERS.largest() { BUFFERS.dimension() } else { field_of(side).dimension() }
 }
 
 impl BytesWord {
@@ -173,7 +173,7 @@ impl BytesWord {
     /// The dimension that has no room.
     #[inline]
     pub fn reserve_window(&self, side: Side, count: u32, size: Units) -> Result<(), Dimension> {
-        let wanted = charge(side, count, size)?;
+        let wanted = charge(side, count, size).ok_or_else(|| too_much(side, count))?;
         refusable!(BUFFERS.dimension(), BUFFERS.dimension());
         match self.rooms.step(|word| taken::<BytesLayout>(word, wanted)) {
             Ok(_) => {
@@ -245,10 +245,10 @@ impl BytesWord {
     #[inline]
     pub fn give_window(&self, side: Side, count: u32, size: Units) {
         match charge(side, count, size) {
-            Ok(units) => {
+            Some(units) => {
                 self.rooms.give(units);
             }
-            Err(_) => crate::broken::accounting_in_drop("blocks were given back that no word could have held"),
+            None => crate::broken::accounting_in_drop("blocks were given back that no word could have held"),
         }
     }
 
@@ -458,7 +458,7 @@ mod tests {
         assert_eq!(bytes.snapshot(), BytesUse::default());
         bytes.reserve_window(Side::Staged, buffers, units(1)).unwrap();
         assert_eq!(bytes.reserve(Side::Staged, units(1)), Err(Dimension::IoBuffers));
-        assert_eq!(bytes.reserve_window(Side::Result, u32::MAX, largest), Err(Dimension::IoResultBytes));
+        assert_eq!(bytes.reserve_window(Side::Result, u32::MAX, largest), Err(Dimension::IoBuffers));
         // So many buffers there may be, and as many bytes no word can hold; and the other way round.
         assert_eq!(bytes.reserve_window(Side::Result, buffers, largest), Err(Dimension::IoResultBytes));
         let too_many = u32::try_from(BUFFERS.largest() + 1).unwrap();

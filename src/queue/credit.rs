@@ -110,10 +110,10 @@ impl Credits {
         self.mode().lends()
     }
 
-    /// How many slots, pending and running units lie in cells: an observation, exact while nothing moves.
-    fn lie_about(&self) -> [u32; 3] {
+    /// How many slots, pending and running units lie in some cells: an observation, exact while nothing moves.
+    fn lie_in<'a>(cells: impl IntoIterator<Item = &'a Cell>) -> [u32; 3] {
         let mut sums = [0; 3];
-        for cell in self.cells_of(self.used.load(order::OBSERVE)) {
+        for cell in cells {
             let (label, slots) = cell.look();
             let here = [slots, Label(label).pending(), Label(label).running()];
             for (sum, here) in sums.iter_mut().zip(here) {
@@ -359,16 +359,18 @@ impl<K: Tenure> Floor<K> {
     /// How many slots lie in cells, and how often credits were lent again.
     #[cfg(test)]
     pub(crate) fn credits_lie_about(&self) -> (u32, u64) {
-        (self.credits.lie_about()[0], self.credits.mode().round())
+        let credits = &self.credits;
+        let [slots, ..] = Credits::lie_in(credits.cells_of(credits.used.load(order::OBSERVE)));
+        (slots, credits.mode().round())
     }
 
     /// What was taken is of use, and counts for the most that ever was used. Credits are of no use, so they do not.
     ///
     /// It may wake others, so it is for whoever can leave all as it is if that panics.
     #[inline]
-    pub(super) fn note_use(&self) {
+    pub(super) fn note_use(&self, request: Option<Request>) {
         if self.node.is_more_than_ever() {
-            self.note_most();
+            self.note_most(request);
         }
     }
 
@@ -380,10 +382,17 @@ impl<K: Tenure> Floor<K> {
         }
     }
 
+    /// What lies about nearby explains it mostly, and is seen without a look at what other threads write; for that nothing is
+    /// recalled. What lies elsewhere is: to look for it in every operation would cost more than credits spare, and what
+    /// nobody has taken up since there were as many as now is of little use.
     #[cold]
-    fn note_most(&self) {
-        // Most often it is what lies about that makes the difference; for that nothing is recalled.
-        if !self.node.is_more_than_ever_but(self.credits.lie_about()) {
+    #[inline(never)]
+    fn note_most(&self, request: Option<Request>) {
+        let credits = &self.credits;
+        let explained = |lies: [u32; 3]| !self.node.is_more_than_ever_but(lies);
+        if request.is_some_and(|request| explained(Credits::lie_in(credits.cells(request))))
+            || explained(Credits::lie_in(&credits.lanes[own_lane()].cells))
+        {
             return;
         }
         let _recalled = self.recalled();

@@ -115,7 +115,7 @@ impl<K: Tenure> Floor<K> {
             None => self.take_anew(pin, numbers, now)?,
         };
         // Also of a credit: what lay about was left out when it was looked at last.
-        self.note_use();
+        self.note_use(request);
         // The slot's word was published by an exchange. Whoever closed the node or swapped the tag before looking at
         // the slots has either seen this one or is seen here.
         let closed = self.node.is_closed();

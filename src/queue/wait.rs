@@ -306,6 +306,6 @@ fn go_directly<K: Tenure>(floor: &Floor<K>, lease: &Lease<Operation<K>>) -> Dire
         floor.signal(marks, request);
         return Direct::Stopped;
     }
-    floor.note_use();
+    floor.note_use(request);
     Direct::Granted
 }
