@@ -48,3 +48,21 @@ impl Default for NextLook {
         Self::new()
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_is_brought_forward_and_never_put_off() {
+        let next = NextLook::new();
+        assert_eq!(next.at(), NEVER);
+        assert!(next.at_most(9) && next.step_to(8) && next.at_most(7));
+        for (instant, later) in [(7, 7), (8, 7), (NEVER, 7)] {
+            assert!(!next.at_most(instant) && !next.step_to(instant), "{instant} is not earlier");
+            assert_eq!(next.at(), later);
+        }
+        next.forget();
+        assert_eq!(next.at(), NEVER);
+    }
+}

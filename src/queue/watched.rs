@@ -79,3 +79,24 @@ pub fn note_for_session<K: Tenure>(lease: &Lease<Operation<K>>) {
         let _said = lease.word().update(|bits| (!State(bits).is_watched()).then(|| State(bits).watched()));
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bit_is_set_and_cleared_alone() {
+        let watched = Watched { words: [const { AtomicU64::new(0) }; WORDS] };
+        let bits = || -> Vec<usize> {
+            let load = |at: &usize| watched.words[at / 64].load(order::OBSERVE) >> (at % 64) & 1 == 1;
+            (0..OPERATIONS).filter(load).collect()
+        };
+        let some = [0, 1, 63, 64, 65, 200, 4095];
+        some.iter().for_each(|&at| watched.set(at));
+        assert_eq!(bits(), some.map(usize::from));
+        for (cleared, &at) in some.iter().enumerate() {
+            watched.clear(at);
+            assert_eq!(bits(), some.map(usize::from)[cleared + 1..]);
+        }
+    }
+}

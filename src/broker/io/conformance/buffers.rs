@@ -131,6 +131,24 @@ async fn what_a_call_keeps_ready_is_in_nobodys_way() {
     node.assert_zero();
 }
 
+/// However many calls keep one, nothing of it is counted.
+#[tokio::test(start_paused = true)]
+async fn what_many_calls_keep_ready_is_not_counted() {
+    let node = Node::with(IoLimits { running: 70, ..small() });
+    let sessions: Vec<_> = (0..10).map(|_| node.session()).collect();
+    let calls: Vec<_> = (0..70).map(|number| node.call(&sessions[number % 10])).collect();
+    for call in &calls {
+        for _ in 0..4 {
+            drop(filled(call, b"bytes"));
+        }
+        assert!(call.lease().has_spare());
+    }
+    let counted = node.io.snapshot();
+    assert_eq!((counted.buffers, counted.staged_bytes), (0, 0));
+    drop((calls, sessions));
+    node.assert_zero();
+}
+
 /// io.49, io.50: the output total spans buffers and streams and is never refunded.
 #[tokio::test(start_paused = true)]
 async fn output_permission_is_cumulative_13() {

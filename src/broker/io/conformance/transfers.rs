@@ -250,6 +250,7 @@ async fn waits_that_were_dropped_leave_their_cells_to_others() {
     let node = Node::new();
     let session = node.session();
     let call = node.bulk_call(&session, 64);
+    assert!(!crate::queue::keeper::Keeper::watches(call.lease()), "without pools there is none");
     let transfer = call.transfer(ONE).expect("a budget");
     let chunk = output(&transfer, b"x").expect("free");
     let (woken, waker) = WakeCount::new();

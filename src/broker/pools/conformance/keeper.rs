@@ -194,3 +194,36 @@ fn nobody_waits_for_a_lost_keeper() {
     let left = node.counts();
     assert!(left.is_idle() && left.control_failed && !left.is_clean(), "{left:?}");
 }
+
+/// A step of a transfer reads no clock where the keeper watches the deadline. It meets a stop all the same.
+#[tokio::test(start_paused = true)]
+async fn a_step_that_reads_no_clock_meets_a_stop() {
+    use crate::broker::StreamBudget;
+    use crate::broker::io::TransferOptions;
+    use crate::queue::keeper::Keeper;
+    let node = Node::paused(PoolLimits::default());
+    let orders = node.install("orders", 1, 0);
+    let client = node.client::<Nothing>(&orders);
+    let session = node.session(&node.plan("alpha", &orders));
+    until("the keeper has begun", || node.pools.registry().ground().floor.keeper.is_there()).await;
+
+    let ready = node.pools.admit_now(&client, &session).expect("there is room");
+    let budget = StreamBudget::new(64, 64).expect("within the ceilings");
+    let call = ready.dispatch(SEND, Cost::new().stream(budget)).expect("allowed");
+    assert!(Keeper::watches(call.io().lease()));
+    let transfer =
+        call.io().transfer(TransferOptions { chunk_bytes: 512, outstanding: 2 }).expect("it has a budget");
+    let written = || {
+        let mut buffer = transfer.output_buffer(4).expect("a place is free");
+        buffer.spare_mut(4).expect("the call goes on").fill(1);
+        buffer.advance_written(4).expect("it fits");
+        buffer
+    };
+    let (mut first, second) = (written(), written());
+    call.io().stop_handle().stop();
+    let of = |error: Error| error.kind();
+    let stopped = Some(Kind::Stopped(StopCause::Caller));
+    assert_eq!((first.spare_mut(0).err().map(of), second.finish().err().map(of)), (stopped, stopped));
+    drop((first, transfer, call, session));
+    node.assert_clean_end().await;
+}
