@@ -341,7 +341,7 @@ mod tests {
         for (position, dimension) in Dimension::ALL.iter().copied().enumerate() {
             assert_eq!(dimension as usize, position);
             assert_eq!(Dimension::from_name(dimension.name()), Some(dimension));
-            assert!(dimension.name().starts_with(dimension.group().name()));
+            assert_eq!(dimension.name().split('.').next(), Some(dimension.group().name()));
         }
         assert_eq!(Dimension::from_name("io.nothing"), None);
         assert_eq!(Dimension::IoRunning.name(), "io.running");

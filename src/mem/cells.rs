@@ -407,7 +407,12 @@ mod tests {
         assert_eq!(first.iter().map(Cell::index).collect::<Vec<_>>(), [0, 3, 6, 9, 12]);
         drop(all);
         assert_eq!(cells.idle_count(), idle - 5);
-        for token in cells.take_all_idle().chain(first).chain(kept) {
+        // The same far behind the first ones.
+        let mut all = cells.take_all_idle();
+        let more: Vec<_> = all.by_ref().take(idle - 8).collect();
+        drop(all);
+        assert_eq!(cells.idle_count(), 3);
+        for token in cells.take_all_idle().chain(first).chain(more).chain(kept) {
             let index = token.index().to_string();
             assert_eq!(cells.remove(token), Some(index));
         }

@@ -282,35 +282,14 @@ impl<T: Occupant> Ending<'_, T> {
         self.pin().shared()
     }
 
-    /// Takes the wakers that were left in the park cells, if a seat was forgotten. `finish` would wake them.
-    pub fn wakers(&mut self) -> Wakers {
-        let mut wakers = Wakers::new();
-        if self.last.0 & CELL_BITS != 0 {
-            let slot = self.slot();
-            // TAKING is left alone: it belongs to a wake under HELD, which may have been faster.
-            let old = Bits(slot.word.fetch_and(!park::SEATS, order::STEP));
-            // SAFETY: P2, P5 (this step cleared PARKED of these cells, and nobody has a seat to write them).
-            unsafe { park::drain(&slot.cells, park::taken(old, park::ALL), &mut wakers) };
-            self.last = Bits(self.last.0 & !CELL_BITS);
-        }
-        wakers
-    }
-
     /// Gives the slot back, unless it is still held: then whoever releases the hold does. Gives the pin, to be dropped
     /// last of all: it may be what keeps the arena.
     #[inline]
     pub fn finish(self) -> T::Pin {
-        self.finish_telling().0
-    }
-
-    /// The same, and tells whether the slot is free now. If not, whoever holds it frees it.
-    #[inline]
-    pub fn finish_telling(self) -> (T::Pin, bool) {
         let mut ending = ManuallyDrop::new(self);
-        if ending.last.0 & CELL_BITS != 0 {
-            return ending.conclude_and_wake();
-        }
-        ending.conclude()
+        let (pin, _) =
+            if ending.last.0 & CELL_BITS != 0 { ending.conclude_and_wake() } else { ending.conclude() };
+        pin
     }
 
     /// The same, but a slot that would be free now goes to the caller instead of to the free list.
@@ -335,11 +314,22 @@ impl<T: Occupant> Ending<'_, T> {
     /// The steps of `finish` where a seat was forgotten: whoever is parked in it is woken. To be called once.
     #[cold]
     fn conclude_and_wake(&mut self) -> (T::Pin, bool) {
-        let left = self.wakers();
+        let left = self.left_wakers();
         let (pin, freed) = self.conclude();
         // Waking is foreign code and may panic; the pin is dropped then, and the slot is given back already.
         drop(left);
         (pin, freed)
+    }
+
+    /// Takes the wakers that were left in the park cells.
+    fn left_wakers(&mut self) -> Wakers {
+        let mut wakers = Wakers::new();
+        let slot = self.slot();
+        // TAKING is left alone: it belongs to a wake under HELD, which may have been faster.
+        let old = Bits(slot.word.fetch_and(!park::SEATS, order::STEP));
+        // SAFETY: P2, P5 (this step cleared PARKED of these cells, and nobody has a seat to write them).
+        unsafe { park::drain(&slot.cells, park::taken(old, park::ALL), &mut wakers) };
+        wakers
     }
 
     /// The steps of `finish`, with no waker left. To be called once.
