@@ -22,6 +22,7 @@
 //!   stand in another client's line a moment later.
 //! * A5. What the line took and gave to nobody is back before the turn is left, so whoever comes later finds it.
 //! * A6. Foreign code (wakers, destructors) runs after the turn was left, and its panics after the work.
+use super::fifo::{Fifo, Links};
 use super::floor::{Floor, Tenure};
 use super::line::InboxLinks;
 use super::operation::{ALL_CELLS, Operation, State};
@@ -30,6 +31,7 @@ use crate::foreign::{Panics, WakeBatch};
 use crate::mem::arena::{Lease, Nest};
 use crate::mem::cells::{Cell, Cells};
 use crate::mem::turn::{Collected, Turn, TurnGuard, older, oldest_first};
+use crate::sync::atomic::AtomicU16;
 use crate::sync::order;
 
 /// Answers per pass.
@@ -112,51 +114,24 @@ impl Answer {
     }
 }
 
-/// First and last in line, index + 1, and whether the client's word is marked. Turn-private.
+/// Who is in line, and whether the client's word is marked. Turn-private.
 #[derive(Debug, Default)]
 struct Places {
-    head: u16,
-    tail: u16,
+    line: Fifo,
     marked: bool,
 }
 
 type Slots<C> = Nest<Operation<<C as Client>::Tenure>>;
 
-impl Places {
-    fn first(&self) -> Option<u16> {
-        self.head.checked_sub(1)
+/// The links of clients' lines, which run through the operations.
+struct AcquireLinks<'a, K: Tenure>(&'a Nest<Operation<K>>);
+
+impl<K: Tenure> Links for AcquireLinks<'_, K> {
+    fn next(&self, index: u16) -> &AtomicU16 {
+        &self.0.peek(index).acquire_next
     }
-    fn push_last<K: Tenure>(&mut self, slots: &Nest<Operation<K>>, index: u16) {
-        let slot = slots.peek(index);
-        slot.acquire_next.store(0, order::COUNT);
-        slot.acquire_previous.store(self.tail, order::COUNT);
-        match self.tail.checked_sub(1) {
-            Some(tail) => slots.peek(tail).acquire_next.store(index + 1, order::COUNT),
-            None => self.head = index + 1,
-        }
-        self.tail = index + 1;
-    }
-    fn push_first<K: Tenure>(&mut self, slots: &Nest<Operation<K>>, index: u16) {
-        let slot = slots.peek(index);
-        slot.acquire_previous.store(0, order::COUNT);
-        slot.acquire_next.store(self.head, order::COUNT);
-        match self.head.checked_sub(1) {
-            Some(head) => slots.peek(head).acquire_previous.store(index + 1, order::COUNT),
-            None => self.tail = index + 1,
-        }
-        self.head = index + 1;
-    }
-    fn remove<K: Tenure>(&mut self, slots: &Nest<Operation<K>>, index: u16) {
-        let next = slots.peek(index).acquire_next.load(order::COUNT);
-        let previous = slots.peek(index).acquire_previous.load(order::COUNT);
-        match previous.checked_sub(1) {
-            Some(previous) => slots.peek(previous).acquire_next.store(next, order::COUNT),
-            None => self.head = next,
-        }
-        match next.checked_sub(1) {
-            Some(next) => slots.peek(next).acquire_previous.store(previous, order::COUNT),
-            None => self.tail = previous,
-        }
+    fn previous(&self, index: u16) -> &AtomicU16 {
+        &self.0.peek(index).acquire_previous
     }
 }
 
@@ -325,7 +300,7 @@ fn take_inbox<C: Client>(client: &C, places: &mut Places, newest: Option<u16>, a
         at = older(&links, index);
         // LINKED is the turn's own. Who left and came back loses its place; who left lets go of its slot (A4).
         if State(slots.word(index).load()).is_linked() {
-            places.remove(slots, index);
+            places.line.remove(&AcquireLinks(slots), index);
         }
         let Ok(step) = slots.step_held(index, |bits| Some(State(bits).acquire_collected())) else {
             continue;
@@ -333,9 +308,9 @@ fn take_inbox<C: Client>(client: &C, places: &mut Places, newest: Option<u16>, a
         after.freed += u32::from(step.freed);
         if State(step.after).is_linked() {
             if State(step.before).asks_for_the_front() {
-                places.push_first(slots, index);
+                places.line.push_first(&AcquireLinks(slots), index);
             } else {
-                places.push_last(slots, index);
+                places.line.push(&AcquireLinks(slots), index);
             }
         }
     }
@@ -348,7 +323,7 @@ fn answer<C: Client>(client: &C, places: &mut Places, after: &mut After<C>) {
     let mut spare: Option<Cell<C::Kept>> = None;
     let mut right_to_dial = false;
     let mut looked = false;
-    while let Some(index) = places.first() {
+    while let Some(index) = places.line.first() {
         if after.is_full() {
             break;
         }
@@ -372,7 +347,7 @@ fn answer<C: Client>(client: &C, places: &mut Places, after: &mut After<C>) {
                 }
             },
         };
-        places.remove(slots, index);
+        places.line.remove(&AcquireLinks(slots), index);
         if let Answer::Idle(_) = given
             && let Some(cell) = spare.take()
         {
@@ -413,7 +388,7 @@ fn answer<C: Client>(client: &C, places: &mut Places, after: &mut After<C>) {
         // If somebody is left, the batch is full and the next pass offers it again.
         let _marked = word.undo_dial();
     }
-    if places.head == 0 && places.marked {
+    if places.line.is_empty() && places.marked {
         places.marked = false;
         word.unmark();
     }

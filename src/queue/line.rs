@@ -16,9 +16,10 @@
 //!
 //! A pass grants at most [`BATCH`], then leaves the turn with its dirty bit set and comes back for the rest if nobody
 //! else did, so that the longest time between two looks at the inbox is bounded.
+use super::fifo::Links;
 use super::floor::{Floor, PROVIDERS, TENANTS, Tenure};
 use super::operation::{Operation, State};
-use super::select::{Emptied, Group, Links, Selection};
+use super::select::{Emptied, Group, Selection};
 use super::watched::{note_for_session, tell_session};
 use crate::account::charge::{Marks, Request};
 use crate::foreign::{Panics, WakeBatch};

@@ -17,6 +17,7 @@
 //! * [`operation`]: the phases, their transitions and their charges.
 //! * [`floor`]: the words and the arena an operation is charged to, and its end.
 //! * [`credit`]: what an operation that ended leaves for the next one, past all words that are shared.
+//! * [`fifo`]: the list that those who wait stand in.
 //! * [`select`]: who is next: tenants in rotation, providers in rotation inside a tenant, FIFO inside both.
 //! * [`line`]: the turn that grants: inbox, dirty bits, batches.
 //! * [`wait`]: the future that waits for a grant.
@@ -31,6 +32,7 @@
 pub mod operation;
 pub mod credit;
 pub mod floor;
+pub mod fifo;
 pub mod select;
 pub mod line;
 pub mod due;

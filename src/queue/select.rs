@@ -18,21 +18,12 @@
 //! Whoever is passed over because what it waits for is full keeps its place. The rotation over all tenants does not know
 //! that place any more, since others had their turns meanwhile, at other providers or as direct I/O. So each provider goes
 //! round its own tenants while it is closed or opening, and a turn of class 0 does not move the rotation of the tenants.
+use super::fifo::{Fifo, Links};
 use super::floor::{PROVIDERS, TENANTS};
 use crate::sync::Table;
-use crate::sync::atomic::AtomicU16;
-use crate::sync::order;
 
 const TENANT_WORDS: usize = TENANTS.div_ceil(64);
 const PROVIDER_WORDS: usize = PROVIDERS.div_ceil(64);
-
-/// The links of the operations, by index; the turn alone writes them.
-pub trait Links {
-    /// The next in the group, index + 1.
-    fn next(&self, index: u16) -> &AtomicU16;
-    /// The previous in the group, index + 1.
-    fn previous(&self, index: u16) -> &AtomicU16;
-}
 
 /// A group of waiters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,42 +46,6 @@ pub struct Candidate {
     pub operation: u16,
     /// Its group.
     pub group: Group,
-}
-
-/// Head and tail of a FIFO, index + 1; zero is empty.
-#[cfg_attr(not(loom), derive(bytemuck::Zeroable))]
-#[derive(Clone, Copy, Default, Debug)]
-#[repr(C)]
-struct Fifo {
-    head: u16,
-    tail: u16,
-}
-
-impl Fifo {
-    fn push(&mut self, links: &impl Links, index: u16) {
-        links.next(index).store(0, order::COUNT);
-        links.previous(index).store(self.tail, order::COUNT);
-        match self.tail.checked_sub(1) {
-            Some(tail) => links.next(tail).store(index + 1, order::COUNT),
-            None => self.head = index + 1,
-        }
-        self.tail = index + 1;
-    }
-    fn remove(&mut self, links: &impl Links, index: u16) {
-        let next = links.next(index).load(order::COUNT);
-        let previous = links.previous(index).load(order::COUNT);
-        match previous.checked_sub(1) {
-            Some(previous) => links.next(previous).store(next, order::COUNT),
-            None => self.head = next,
-        }
-        match next.checked_sub(1) {
-            Some(next) => links.previous(next).store(previous, order::COUNT),
-            None => self.tail = previous,
-        }
-    }
-    fn first(&self) -> Option<u16> {
-        self.head.checked_sub(1)
-    }
 }
 
 /// A set of tenants or of providers, with the words that are not empty: what is looked through is only what there is.
@@ -271,11 +226,11 @@ impl Selection {
     pub fn coming(&self, index: u16, group: Group) -> Coming {
         let Group::Pair { tenant, provider } = group else { return Coming::Among };
         let fifo = &self.pairs[usize::from(tenant) * PROVIDERS + usize::from(provider)];
-        if self.is_closed(provider) || self.blocked.contains(tenant) || fifo.head != index + 1 {
+        if self.is_closed(provider) || self.blocked.contains(tenant) || fifo.first() != Some(index) {
             return Coming::Behind;
         }
         let alone = self.active.is_alone(tenant) && self.wanted[usize::from(tenant)].is_alone(provider);
-        if alone && self.opening.is_empty() && self.direct.head == 0 { Coming::Alone } else { Coming::Among }
+        if alone && self.opening.is_empty() && self.direct.is_empty() { Coming::Alone } else { Coming::Among }
     }
 
     /// Takes an operation out of its group, wherever it stands.
@@ -292,7 +247,7 @@ impl Selection {
             Group::Pair { tenant, provider } => {
                 let pair = self.pair(tenant, provider);
                 pair.remove(links, index);
-                if pair.head != 0 {
+                if !pair.is_empty() {
                     return Emptied::default();
                 }
                 self.wanted[usize::from(tenant)].remove(provider);
@@ -319,7 +274,7 @@ impl Selection {
 
     /// The next of the rotation. `pool` false: only direct waiters are asked for.
     pub fn candidate(&mut self, pool: bool, direct: bool) -> Option<Candidate> {
-        let direct = direct && self.direct.head != 0;
+        let direct = direct && !self.direct.is_empty();
         if !pool {
             return if direct { self.direct_candidate() } else { None };
         }
@@ -398,7 +353,7 @@ impl Selection {
         let Group::Pair { tenant, provider } = candidate.group else { return false };
         let fifo = &self.pairs[usize::from(tenant) * PROVIDERS + usize::from(provider)];
         self.closed.contains(provider)
-            && fifo.head == fifo.tail
+            && fifo.has_one()
             && self.waiting[usize::from(provider)].is_alone(tenant)
     }
 

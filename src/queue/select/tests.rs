@@ -1,5 +1,6 @@
 //! The selection against a plain model of what it promises: vectors and a linear scan.
 use super::*;
+use crate::sync::atomic::AtomicU16;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 struct Chains {
