@@ -273,7 +273,9 @@ fn passed<K: Tenure>(lease: &Lease<Operation<K>>, now: u64) -> Option<Cause> {
     }
 }
 
-/// Out of STAGED: straight through if nobody waits in front and there is room, else into the line.
+/// Out of STAGED: straight through if nobody waits in front and there is room, else into the line. For models, which park
+/// elsewhere.
+#[cfg(loom)]
 pub fn enter<K: Tenure>(floor: &Floor<K>, lease: &Lease<Operation<K>>) {
     if go_directly(floor, lease) == Direct::NoRoom {
         floor.line.come(floor, lease, 0, &mut None);

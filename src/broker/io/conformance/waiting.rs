@@ -321,3 +321,23 @@ async fn what_is_promised_to_nobody_is_not_refused() {
     drop((front, session));
     node.assert_zero();
 }
+
+/// Whoever was stopped before it asked for its turn is told so, and is granted nothing: neither where there is room nor in line.
+#[tokio::test(start_paused = true)]
+async fn a_stopped_session_is_granted_nothing() {
+    for full in [false, true] {
+        let node = Node::with(one_slot());
+        let (session, other) = (node.session(), node.session());
+        let running = full.then(|| node.call(&other));
+        let admission = node.io.admit(&session).expect("there is a place");
+        session.stop();
+        let mut wait = Box::pin(admission.wait());
+        match poll_once(wait.as_mut()) {
+            Poll::Ready(result) => assert_eq!(refused(result), Kind::Stopped(StopCause::Session)),
+            Poll::Pending => panic!("it was told already"),
+        }
+        assert_eq!(node.io.snapshot().running, u64::from(full));
+        drop((wait, running, session, other));
+        node.assert_zero();
+    }
+}

@@ -133,6 +133,34 @@ async fn a_full_tenant_and_a_full_provider_are_passed_by() {
     node.assert_idle();
 }
 
+/// pools.50: a call that ends makes room at its provider and for its tenant, and both are given to who waits for them, whichever
+/// of the two is next.
+#[tokio::test]
+async fn what_a_call_leaves_is_given_to_everybody_it_is_for() {
+    let limits =
+        PoolLimits { running: 8, running_per_tenant: 1, running_per_provider: 1, ..PoolLimits::default() };
+    for order in [["alpha", "beta"], ["beta", "alpha"]] {
+        let node = Node::new(limits);
+        let [p, q] = ["p", "q"].map(|name| node.install(name, 1, 0));
+        let (on_p, on_q) = (node.client::<Nothing>(&p), node.client::<Nothing>(&q));
+        // Tenants have their numbers, and so their places in the rotation, in this order.
+        let plans = order.map(|tenant| node.plan(tenant, &p));
+        let session = |tenant: &str| node.session(&plans[usize::from(order[1] == tenant)]);
+        let (alpha, beta, alpha_on_q) =
+            (session("alpha"), session("beta"), node.session(&node.plan("alpha", &q)));
+        let running = node.call(&on_p, &alpha);
+        let mut queue = Queue::new();
+        queue.stand(&node, "alpha at another provider", &on_q, &alpha_on_q);
+        queue.stand(&node, "beta at the full provider", &on_p, &beta);
+        drop(running);
+        for (name, wait) in &mut queue.waiting {
+            assert!(poll_once(wait.as_mut()).is_ready(), "{name} was forgotten, {} is first", order[0]);
+        }
+        drop((queue, alpha, beta, alpha_on_q));
+        node.assert_idle();
+    }
+}
+
 /// pools.32 to pools.36, pools.64: each ceiling refuses by its own name, and nothing is held by a refusal.
 #[tokio::test]
 async fn saturation_names_what_is_full_28() {
