@@ -78,6 +78,7 @@ fn request_granted_at_once(node: Node) -> Node {
 #[library_benchmark]
 #[bench::one(setup = Node::warm)]
 #[bench::recalled(setup = Node::recalled)]
+#[bench::after_others(setup = Node::after_others)]
 fn request_admitted_now(node: Node) -> Node {
     drop(node.call());
     node

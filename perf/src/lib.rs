@@ -152,6 +152,32 @@ impl Node {
         node
     }
 
+    /// A warm node on which threads of their own tenants, which are gone, have left what they ran with: more than ever was in use
+    /// at once.
+    pub fn after_others() -> Self {
+        let node = Self::warm();
+        let calls = || (0..5_000).for_each(|_| drop(node.call()));
+        let session = |number| {
+            let plan = plan(&node.broker, &format!("tenant-{number}"), &node.fast);
+            must(node.broker.open(&plan, until_later()))
+        };
+        let sessions: Vec<_> = (0..16).map(session).collect();
+        // Whoever seals a plan recalls the credits.
+        calls();
+        let (pools, client) = (&node.pools, &node.fast.client);
+        for session in &sessions {
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let ready = must(pools.admit_now(client, session));
+                    drop(must(ready.dispatch(SEND, Cost::new())));
+                });
+            });
+        }
+        calls();
+        drop(sessions);
+        node
+    }
+
     /// A running call of the first session to the fast provider.
     pub fn call(&self) -> PoolCall {
         let ready = must(self.pools.admit_now(&self.fast.client, &self.session));
