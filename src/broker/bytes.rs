@@ -219,14 +219,15 @@ impl BlockMeta {
     /// Whether the block is charged to the staged side, if need be by moving its charge back.
     #[inline(always)]
     fn is_staged_again(&mut self, bytes: &BytesWord, size: usize) -> bool {
-        match self.charge {
-            Charge::Staged => true,
-            Charge::Result if bytes.unretain(Units::of_block(size)) => {
-                self.charge = Charge::Staged;
-                true
-            }
-            Charge::None | Charge::Result | Charge::WindowInput | Charge::WindowOutput => false,
+        // Asked one after the other: a jump by a table would cost more than both.
+        if self.charge == Charge::Staged {
+            return true;
         }
+        let again = self.charge == Charge::Result && bytes.unretain(Units::of_block(size));
+        if again {
+            self.charge = Charge::Staged;
+        }
+        again
     }
     /// What its owner has to give back, which is told once.
     #[inline(always)]
