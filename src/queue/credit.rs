@@ -89,7 +89,8 @@ pub struct Credits {
 }
 
 impl Credits {
-    /// Credits that are never lent. All works the same without them.
+    /// Credits that are never lent, for models: all works the same without them.
+    #[cfg(any(test, loom))]
     pub fn none() -> Credits {
         Credits { mode: Line::new(AtomicU64::new(OFF | COVERED | ONE_KEEPER)), used: Line::default(), lanes: Table::new(LANES) }
     }

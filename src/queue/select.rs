@@ -197,10 +197,6 @@ impl Selection {
         }
     }
 
-    /// How many wait.
-    pub fn linked(&self) -> usize {
-        self.linked
-    }
     fn pair(&mut self, tenant: u16, provider: u16) -> &mut Fifo {
         &mut self.pairs[usize::from(tenant) * PROVIDERS + usize::from(provider)]
     }

@@ -143,6 +143,26 @@ fn a_purge_moves_what_is_not_used_again() {
     assert!(blocks.scan().dirty == 0);
 }
 
+/// Each block is in use once while all others go back to the system.
+#[test]
+fn a_purge_leaves_what_is_in_use_alone() {
+    let blocks: Blocks<u64> = Blocks::with_counts(&[1, 1, 1, 1, 5]).expect("40 KiB of address space exist");
+    for used in 0..5 {
+        let mut taken: Vec<_> = std::iter::from_fn(|| blocks.take(8_192)).collect();
+        assert_eq!(taken.len(), 5);
+        let place = taken.iter().position(|block| block.number() == used).expect("each is taken");
+        for block in &mut taken {
+            fill(&blocks, block, 0..8_192);
+        }
+        let kept = taken.swap_remove(place);
+        taken.into_iter().for_each(|block| blocks.give(block));
+        let purged: usize = (0..3).map(|_| blocks.purge(64).expect("pages go back").blocks).sum();
+        assert_eq!(purged, 4);
+        assert!(blocks.bytes(&kept).iter().all(|&byte| byte == 0xA5), "block {used} was in use");
+        blocks.give(kept);
+    }
+}
+
 #[test]
 fn blocks_wander_between_threads_and_stay_exclusive() {
     let blocks: Blocks<u64> = Blocks::with_counts(&[1, 1, 1, 3]).expect("16 KiB of address space exist");

@@ -56,5 +56,7 @@ fn a_round_ends_swept_and_only_with_nobody_who_keeps_it() {
     let again = swept.lent_again().unwrap();
     assert!(again.lends() && !again.is_covered() && again.round() == 1);
     assert_eq!(one.left_by_one(false).lent_again(), None, "one cell is not all");
-    assert_eq!(Credits::none().mode().lent_again(), None);
+    let none = Credits::none().mode();
+    assert!(none.is_swept() && !none.lends(), "there is nothing to be swept");
+    assert_eq!((none.lent_again(), none.round()), (None, 0));
 }

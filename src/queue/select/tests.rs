@@ -250,7 +250,7 @@ fn run(seed: u64, tenants: u64, providers: u64, steps: usize) -> usize {
                 }
             },
         }
-        assert_eq!(selection.linked(), queued.len());
+        assert_eq!(selection.linked, queued.len());
     }
     granted
 }

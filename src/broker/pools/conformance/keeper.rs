@@ -227,3 +227,53 @@ async fn a_step_that_reads_no_clock_meets_a_stop() {
     drop((first, transfer, call, session));
     node.assert_clean_end().await;
 }
+
+/// The keeper serves deadlines. Whoever finds no cell to park in, and who has a probe to ask, looks for itself beside it.
+#[tokio::test(start_paused = true)]
+async fn who_must_look_for_itself_does_so_beside_the_keeper() {
+    struct Cancelled(AtomicBool);
+    impl crate::broker::Probe for Cancelled {
+        fn is_cancelled(&self) -> bool {
+            self.0.load(SeqCst)
+        }
+    }
+    let node = Node::paused(PoolLimits::default());
+    let orders = node.install("orders", 1, 0);
+    let client = node.client::<Nothing>(&orders);
+    let plan = node.plan("alpha", &orders);
+    let session = node.session(&plan);
+    until("the keeper has begun", || node.pools.registry().ground().floor.keeper.is_there()).await;
+
+    let begun = Instant::now();
+    let call = Arc::new(node.call(&client, &session));
+    let stop = call.io().stop_handle();
+    let waits: Vec<_> = (0..6)
+        .map(|_| {
+            let call = call.clone();
+            tokio::spawn(
+                async move { call.io().wait_for(pending::<()>()).await.map_err(|error| error.kind()) },
+            )
+        })
+        .collect();
+    tokio::time::sleep(ms(5)).await;
+    stop.stop();
+    for wait in waits {
+        assert_eq!(wait.await.expect("no panic"), Err(Kind::Stopped(StopCause::Caller)));
+    }
+    assert!(begun.elapsed() <= ms(20), "it took {:?}", begun.elapsed());
+
+    let begun = Instant::now();
+    let cancelled = Arc::new(Cancelled(AtomicBool::new(false)));
+    let probed = Activation::until(within(Duration::from_secs(60))).probe(cancelled.clone());
+    let probed = node.broker.open(&plan, probed).expect("room");
+    let probed_call = node.call(&client, &probed);
+    let wait = tokio::spawn(async move {
+        probed_call.io().wait_for(pending::<()>()).await.map_err(|error| error.kind())
+    });
+    tokio::time::sleep(ms(25)).await;
+    cancelled.0.store(true, SeqCst);
+    assert_eq!(wait.await.expect("no panic"), Err(Kind::Stopped(StopCause::Probe)));
+    assert!(begun.elapsed() <= ms(40), "it took {:?}", begun.elapsed());
+    drop((call, session, probed));
+    node.assert_clean_end().await;
+}
