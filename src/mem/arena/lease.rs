@@ -286,10 +286,17 @@ impl<T: Occupant> Ending<'_, T> {
     /// last of all: it may be what keeps the arena.
     #[inline]
     pub fn finish(self) -> T::Pin {
+        self.finish_telling().0
+    }
+
+    /// The same, and tells whether the slot is free now. If not, whoever holds it frees it.
+    #[inline]
+    pub fn finish_telling(self) -> (T::Pin, bool) {
         let mut ending = ManuallyDrop::new(self);
-        let (pin, _) =
-            if ending.last.0 & CELL_BITS != 0 { ending.conclude_and_wake() } else { ending.conclude() };
-        pin
+        if ending.last.0 & CELL_BITS != 0 {
+            return ending.conclude_and_wake();
+        }
+        ending.conclude()
     }
 
     /// The same, but a slot that would be free now goes to the caller instead of to the free list.
