@@ -287,7 +287,7 @@ async fn a_probe_that_panics_costs_its_connection_alone() {
             false
         }
     }
-    let scene = Scene::new(PoolLimits { initial_backoff: ms(1), ..PoolLimits::default() });
+    let scene = Scene::new(PoolLimits { initial_backoff: ms(500), ..PoolLimits::default() });
     let panicking = Arc::new(AtomicBool::new(false));
     let activation = Activation::until(within(ms(20_000))).probe(Arc::new(Angry(panicking.clone())));
     let plan = scene.node.plan("alpha", &scene.orders);
@@ -301,7 +301,7 @@ async fn a_probe_that_panics_costs_its_connection_alone() {
     assert_eq!((counts.connections, counts.connecting_connections, scene.alive.load(SeqCst)), (0, 0, 0));
     assert!(scene.client.retry_after().is_some(), "a dial that failed");
     panicking.store(false, SeqCst);
-    tokio::time::sleep(ms(5)).await;
+    tokio::time::sleep(ms(600)).await;
     let dial = scene.client.reserve_connection(&call).expect("the pause is over");
     let used = dial.connected(Bomb::new(&scene.alive, false, false)).expect("in time");
     panicking.store(true, SeqCst);
