@@ -22,9 +22,13 @@ LATENT_SIM_FROM=$((from + 1000000)) "${simulate[@]}" -- --nocapture >"$log" 2>&1
 second=$! code=0
 LATENT_SIM_FROM=$from "${simulate[@]}" -- --nocapture >"$log.first" 2>&1 || code=1
 wait "$second" || code=1
+cat "$log" "$log.first" | grep -v '^figure: '
+if [ "$code" -ne 0 ]; then
+    # Last, so that it is seen; one of the two may have passed.
+    grep -hE -A 200 '^(SEED=|bytes: |.*\.txt: step )' "$log" "$log.first" | head -n 250
+    exit "$code"
+fi
 # Kinds are the same in both; all else is added up.
-cat "$log.first" "$log" | grep -v '^figure: '
 awk -F ': ' '/^figure: / { if (!($2 in sum)) order[++n] = $2
                             sum[$2] = $2 ~ /^kinds/ ? ($3 > sum[$2] ? $3 : sum[$2]) : sum[$2] + $3 }
              END { for (i = 1; i <= n; i++) printf "figure: %s: %d\n", order[i], sum[order[i]] }' "$log.first" "$log"
-exit "$code"

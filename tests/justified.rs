@@ -2,10 +2,13 @@
 #[path = "../examples/justified/check.rs"]
 #[allow(dead_code, reason = "shared with the example, which prints more of it")]
 mod check;
+#[path = "../examples/justified/limits.rs"]
+mod limits;
 #[path = "../examples/justified/load.rs"]
 mod load;
 
-use load::{Load, round};
+use limits::Load;
+use load::round;
 
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime")

@@ -1,11 +1,12 @@
 //! A load of eight threads on one node: admit, wait, dispatch, dial, check out, park, install, lower, snapshot. It never
 //! sleeps and never waits: who is not granted at a poll is polled again later, or dropped.
 use crate::check::{self, Key, Log, Said, Span, Verdict, call};
+use crate::limits::{LOWERED, Load};
 use latent_capabilities::{
     Activation, Broker, BrokerLimits, Capability, CapabilitySession, Cost, Deadline, Dimension, Epoch, Error,
     Exchange, InstalledProvider, IoLimits, IoRuntime, Kind, Operation, OriginSlot, Plan, PlanSpec,
-    PoolAdmission, PoolCall, PoolLimits, PoolReady, PoolWait, PooledConnection, ProviderClient,
-    ProviderCounts, ProviderPools, ProviderSetup, Refusal, Resource, Scope, Standing, TenantCounts, What,
+    PoolAdmission, PoolCall, PoolReady, PoolWait, PooledConnection, ProviderClient, ProviderCounts,
+    ProviderPools, ProviderSetup, Refusal, Resource, Scope, Standing, TenantCounts, What,
 };
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -32,74 +33,6 @@ const IDLE: Key = Key(Dimension::PoolsIdleConnections, 0);
 fn dial(client: u32) -> Key {
     Key(Dimension::PoolsInitialBackoff, client)
 }
-
-/// Which of the two runs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Load {
-    /// Limits far below what eight threads want, and falling; the providers that are called are rotated.
-    Saturated,
-    /// Limits that the threads cannot reach, also when they have fallen; nobody shares a client.
-    Quiet,
-}
-
-impl Load {
-    fn startup(self) -> PoolLimits {
-        let common = PoolLimits {
-            configurations: 256,
-            clients: 1_024,
-            clients_per_provider: 128,
-            metadata_bytes: 32 << 20,
-            ..PoolLimits::default()
-        };
-        match self {
-            Load::Saturated => PoolLimits {
-                pending: 14,
-                running: 12,
-                running_per_tenant: 7,
-                running_per_provider: 9,
-                requests_per_tenant: 14,
-                requests_per_provider: 18,
-                connections: 9,
-                connections_per_client: 4,
-                idle_connections: 5,
-                ..common
-            },
-            Load::Quiet => PoolLimits {
-                pending: 512,
-                running: 512,
-                running_per_tenant: 512,
-                running_per_provider: 512,
-                requests_per_tenant: 512,
-                requests_per_provider: 512,
-                connections: 512,
-                connections_per_client: 32,
-                idle_connections: 512,
-                ..common
-            },
-        }
-    }
-    /// The lowest that a limit is lowered to.
-    fn lowest(self, dimension: Dimension) -> u64 {
-        match (self, dimension) {
-            (Load::Saturated, Dimension::PoolsConnectionsPerClient) => 1,
-            (Load::Saturated, _) => 3,
-            (Load::Quiet, Dimension::PoolsConnectionsPerClient) => 8,
-            (Load::Quiet, _) => 128,
-        }
-    }
-}
-
-const LOWERED: [Dimension; 9] = [
-    Dimension::PoolsPending,
-    Dimension::PoolsRunning,
-    Dimension::PoolsRequestsPerTenant,
-    Dimension::PoolsRequestsPerProvider,
-    Dimension::PoolsRunningPerTenant,
-    Dimension::PoolsRunningPerProvider,
-    Dimension::PoolsConnections,
-    Dimension::PoolsConnectionsPerClient,
-    Dimension::PoolsIdleConnections,
-];
 
 #[derive(Debug)]
 struct Socket {

@@ -17,10 +17,12 @@
 //! justified one, since the use that filled the limit may have lasted for a few instructions only. The second run stays
 //! below all limits, lowered ones too: there any refusal at all is unjustified, whatever it names.
 mod check;
+mod limits;
 mod load;
 
 use check::Verdict;
-use load::{Load, THREADS, round};
+use limits::Load;
+use load::{THREADS, round};
 use std::time::{Duration, Instant};
 
 const STEPS: u32 = 4_000;

@@ -226,6 +226,30 @@ fn admission_meets_the_swap_of_the_epoch() {
     });
 }
 
+/// The same for who is granted at once: nobody takes it to the line, where it would be found stale.
+#[test]
+fn a_grant_at_once_meets_the_swap_of_the_epoch() {
+    check("line::a_grant_at_once_meets_the_swap_of_the_epoch", BOUND, || {
+        let anchor = model::lay(2, 4, 4);
+        let session = model::open(&anchor);
+        let other = anchor.clone();
+        let rotator = thread::spawn(move || {
+            let floor = &other.shared().floor;
+            floor.providers[0].swap_tag(1, 2).expect("it is current");
+            floor.stop_all(Cause::Epoch, |operation, _| {
+                operation.request().is_some_and(|request| request.tag() == 1)
+            });
+        });
+        let admitted = admit(&session, Some(0), true);
+        rotator.join().expect("no panic");
+        if let Some(lease) = admitted {
+            assert_eq!(step(&lease), Step::Returned, "a grant of the epoch before it was swapped");
+            drop_front(lease);
+        }
+        model::assert_zero(&anchor);
+    });
+}
+
 #[test]
 fn a_zombie_in_the_line_gives_its_slot_back_once() {
     check("line::a_zombie_in_the_line_gives_its_slot_back_once", BOUND, || {

@@ -1,8 +1,9 @@
 //! The simulator: the real library against a plain model, on virtual time, with a seeded scheduler.
 //!
 //! A run is a script: small random limits, and some hundred steps of one language (`engine/script.rs`). Each step is done by
-//! the library and by the model; then everything is looked at and compared (`engine/world.rs`). Steps are written as the run
-//! goes on, most of them such that find something to do. A step may be a fault; half of the faults are left out of a run.
+//! the library and by the model; then everything is looked at and compared (`engine/world.rs`). Counts are compared after every
+//! step in half of the runs, and seldom in the others, for whoever counts recalls the credits, which are to be lent and used
+//! too; a third of all runs leave room for that. Steps are written as the run goes on, most of them such that find something to do. A step may be a fault; half of the faults are left out of a run.
 //! After the last step comes the liveness phase (`engine/drain.rs`): nothing new, no faults, no time; everything must end by
 //! itself. The fuzz target `operations` runs the same scripts from bytes.
 //!

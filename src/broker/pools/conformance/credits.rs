@@ -88,6 +88,24 @@ async fn a_credit_that_is_taken_counts_for_the_most() {
     drop((direct, taken));
 }
 
+/// What another thread has left is of no use either, though nobody looks for it there: it is recalled.
+#[tokio::test]
+async fn what_another_thread_has_left_counts_for_no_mark() {
+    let node = Node::new(PoolLimits::default());
+    let orders = node.install("orders", 1, 0);
+    let client = node.client::<Socket>(&orders);
+    let [alpha, beta] = ["alpha", "beta"].map(|tenant| node.session(&node.plan(tenant, &orders)));
+    std::thread::scope(|scope| {
+        scope.spawn(|| until_lent(&node, &client, &alpha));
+    });
+    assert_eq!(floor_says(&node).0, 1);
+    run_once(&node, &client, &beta);
+    assert_eq!(node.pools.figures().high_water(Dimension::PoolsRunning), Some(1));
+    let both = [&alpha, &beta].map(|session| node.call(&client, session));
+    assert_eq!(node.pools.figures().high_water(Dimension::PoolsRunning), Some(2));
+    drop(both);
+}
+
 /// What lies about makes a word look fuller than it ever was. That alone recalls nothing: else nobody who waits would ever
 /// get beyond the second operation of a round.
 #[tokio::test]
