@@ -31,8 +31,8 @@
 //! | --- | --- | --- |
 //! | none | nobody | nobody |
 //! | C | the seat | the seat |
-//! | C P | nobody | the seat (to compare); whoever clears P owns the waker in it |
-//! | T, C T | nobody | the wake that set T; a seat that saw P just before (to compare: bits only) |
+//! | C P | nobody | the seat (to compare, or to leave); whoever clears P owns the waker in it |
+//! | T, C T | nobody | the wake that set T; a seat that saw P just before (to compare, or to leave: bits only) |
 //! | P, C P, and no lease | nobody | whoever clears P: the ending, or a wake under HELD |
 //!
 //! # Invariants
@@ -42,7 +42,7 @@
 //!   then, nor before the seat itself changes that.
 //! * **P2.** PARKED means: the cell holds a waker that nobody has taken. It is set after the cell was written. Whoever
 //!   clears it, by a step, has taken the waker: the seat (unpark) may do as it likes with it, for the cell is its own
-//!   again; a wake must set TAKING in the same step.
+//!   again; a seat that leaves by the same step has read the waker before; a wake must set TAKING in the same step.
 //! * **P3.** TAKING belongs to the wake that set it, and no other step clears it. While it is set the cell does not
 //!   change (no seat writes it, and the slot is not taken), so the waker can be moved out. (Without it the seat could park
 //!   again, and write, while the wake still reads.)
@@ -301,7 +301,14 @@ impl<T: Occupant> Lease<T> {
     /// If the seat is of another slot or of an earlier occupant.
     pub fn unpark(&self, seat: &mut Seat) -> bool {
         self.check(seat);
-        self.take_back(seat).is_some()
+        let parked = parked(seat.cell());
+        let unpark = |old: Bits| (old.0 & parked != 0).then_some(Bits(old.0 & !parked));
+        let unparked = advance(&self.slot().word, unpark).is_ok();
+        if unparked {
+            // SAFETY: P2 (this step cleared PARKED without TAKING: the waker is the seat's, and so is the cell).
+            drop(unsafe { take(&self.slot().cells[seat.cell()]) });
+        }
+        unparked
     }
 
     /// Gives the seat up, and takes its waker back if one is parked.
@@ -309,19 +316,22 @@ impl<T: Occupant> Lease<T> {
     /// # Panics
     ///
     /// If the seat is of another slot or of an earlier occupant.
-    pub fn release(&self, mut seat: Seat) {
+    pub fn release(&self, seat: Seat) {
         self.check(&seat);
-        let waker = self.take_back(&mut seat);
-        self.slot().word.fetch_and(!claimed(seat.cell()), order::STEP);
-        drop(waker);
-    }
-
-    fn take_back(&self, seat: &mut Seat) -> Option<Waker> {
-        let parked = parked(seat.cell());
-        let unpark = |old: Bits| (old.0 & parked != 0).then_some(Bits(old.0 & !parked));
-        advance(&self.slot().word, unpark).ok()?;
-        // SAFETY: P2 (this step cleared PARKED without TAKING: the waker is the seat's, and so is the cell).
-        Some(unsafe { take(&self.slot().cells[seat.cell()]) })
+        let (word, parked, claimed) = (&self.slot().word, parked(seat.cell()), claimed(seat.cell()));
+        if word.load(order::OBSERVE) & parked != 0 {
+            // Read before the step, since after it the cell is somebody else's to write.
+            // SAFETY: P1 (only this seat writes the cell; these are the bits of what it wrote, and no waker yet).
+            let waker: MaybeUninit<Waker> =
+                self.slot().cells[seat.cell()].with(|waker| unsafe { waker.read() });
+            let leave = |old: Bits| (old.0 & parked != 0).then_some(Bits(old.0 & !(parked | claimed)));
+            if advance(word, leave).is_ok() {
+                // SAFETY: P2 (this step cleared PARKED without TAKING: nobody else has taken the waker).
+                drop(unsafe { waker.assume_init() });
+                return;
+            }
+        }
+        word.fetch_and(!claimed, order::STEP);
     }
 
     /// A seat counts only at the slot, and for the occupant, that it was claimed at: P1 leans on it.
