@@ -96,6 +96,15 @@ impl<const WORDS: usize> Set<WORDS> {
         let (word, bit) = place(number);
         self.summary == 1 << word && self.words[word] == bit
     }
+    /// The only one that it holds, if there is exactly one.
+    #[inline(always)]
+    fn only(&self) -> Option<u16> {
+        let word = self.summary.trailing_zeros() as usize;
+        if !self.summary.is_power_of_two() || !self.words[word].is_power_of_two() {
+            return None;
+        }
+        Some(number(word, self.words[word]))
+    }
     /// Shows each of them. Plain loops: this is in the middle of every choice.
     #[inline(always)]
     fn each(&self, mut show: impl FnMut(u16)) {
@@ -276,6 +285,12 @@ impl Selection {
         }
         let (last, place) = (self.last, self.direct_after);
         if !direct {
+            // The one that a busy provider asks again and again.
+            if self.active.is_empty()
+                && let Some(provider) = self.opening.only()
+            {
+                return self.candidate_at(provider);
+            }
             return self.tenant_between(last, last);
         }
         if place == last && !self.direct_was_last {
@@ -283,6 +298,15 @@ impl Selection {
         }
         // From the tenant after the last one to the place of class 0, then class 0.
         self.tenant_between(last, place).or_else(|| self.direct_candidate())
+    }
+
+    /// The next where this provider is the only opening one and no tenant is active: whoever waits, waits for closed ones, so
+    /// the one whose turn it is here is the only choice.
+    #[inline(always)]
+    fn candidate_at(&mut self, provider: u16) -> Option<Candidate> {
+        let tenant = self.next_of(provider)?;
+        let operation = self.pair(tenant, provider).first()?;
+        Some(Candidate { operation, group: Group::Pair { tenant, provider } })
     }
 
     /// The next behind `after`, round the end, up to and including `to`.
