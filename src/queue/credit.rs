@@ -135,12 +135,11 @@ impl Credits {
         }
     }
 
-    /// C6: something is about to be left in the lane of the calling thread.
+    /// C6: something is about to be left in this lane.
     #[inline]
-    fn use_lane(&self) {
-        let lane = 1 << own_lane();
-        if self.used.load(order::OBSERVE) & lane == 0 {
-            self.used.fetch_or(lane, order::STEP);
+    fn use_lane(&self, lane: usize) {
+        if self.used.load(order::OBSERVE) & 1 << lane == 0 {
+            self.used.fetch_or(1 << lane, order::STEP);
         }
     }
 
@@ -150,11 +149,9 @@ impl Credits {
         self.lanes.iter().enumerate().filter(is_used).flat_map(|(_, lane)| &lane.cells)
     }
 
-    /// The two cells in which credits of a pair may lie, in the lane of the calling thread. Two pairs that share one still
-    /// have another each.
-    #[inline]
-    fn cells(&self, request: Request) -> [&Cell; 2] {
-        let lane = own_lane();
+    /// The two cells in which credits of a pair may lie, in a lane. Two pairs that share one still have another each.
+    #[inline(always)]
+    fn cells(&self, lane: usize, request: Request) -> [&Cell; 2] {
         let first = usize::from(request.tenant() ^ request.provider()) % CELLS;
         let cells = &self.lanes[lane].cells;
         [&cells[first], &cells[(first + CELLS / 2) % CELLS]]
@@ -177,13 +174,9 @@ impl<K: Tenure> Floor<K> {
     #[inline(always)]
     pub(super) fn take_credit(&self, request: Request, now: bool) -> Option<Spare> {
         let pair = Label::of(request);
-        self.credits.cells(request).into_iter().find_map(|cell| {
-            let (label, kept) = cell.look();
-            if kept == 0 || Label(label).taken(pair, now).is_none() {
-                return None;
-            }
-            self.operations.fetch(cell, |label| Some(Label(label).taken(pair, now)?.0))
-        })
+        let take = |cell| self.operations.fetch(cell, |label| Some(Label(label).taken(pair, now)?.0));
+        let [first, second] = self.credits.cells(own_lane(), request);
+        take(first).or_else(|| take(second))
     }
 
     /// Whether a running unit was to be had for a pending one, without the words.
@@ -196,10 +189,9 @@ impl<K: Tenure> Floor<K> {
     #[inline(always)]
     fn trade_credit(&self, request: Request) -> bool {
         let pair = Label::of(request);
-        self.credits.cells(request).into_iter().any(|cell| {
-            Label(cell.look().0).traded(pair).is_some()
-                && cell.relabel(|label| Some(Label(label).traded(pair)?.0))
-        })
+        let trade = |cell: &Cell| cell.relabel(|label| Some(Label(label).traded(pair)?.0));
+        let [first, second] = self.credits.cells(own_lane(), request);
+        trade(first) || trade(second)
     }
 
     /// Leaves the slot and the charges of an operation that ran for the next one.
@@ -211,27 +203,30 @@ impl<K: Tenure> Floor<K> {
     pub(super) fn leave_credit(
         &self,
         request: Request,
-        mut spare: Spare,
+        spare: Spare,
         panics: &mut Panics,
     ) -> Result<(), Spare> {
         if !self.credits.are_lent() {
             return Err(spare);
         }
-        self.credits.use_lane();
-        let pair = Label::of(request);
-        for cell in self.credits.cells(request) {
-            match self.operations.store(cell, spare, |label, kept| Some(Label(label).left(pair, kept)?.0)) {
-                Ok(()) => {
-                    // C2.
-                    if !self.credits.are_lent() && !planted!("credit_after_the_sweep") {
-                        panics.run(|| self.look_back(cell));
-                    }
-                    return Ok(());
-                }
-                Err(back) => spare = back,
-            }
+        let lane = own_lane();
+        self.credits.use_lane(lane);
+        let [first, second] = self.credits.cells(lane, request);
+        match self.leave_in(first, request, spare, panics) {
+            Err(spare) => self.leave_in(second, request, spare, panics),
+            left => left,
         }
-        Err(spare)
+    }
+
+    #[inline(always)]
+    fn leave_in(&self, cell: &Cell, request: Request, spare: Spare, panics: &mut Panics) -> Result<(), Spare> {
+        let pair = Label::of(request);
+        self.operations.store(cell, spare, |label, kept| Some(Label(label).left(pair, kept)?.0))?;
+        // C2.
+        if !self.credits.are_lent() && !planted!("credit_after_the_sweep") {
+            panics.run(|| self.look_back(cell));
+        }
+        Ok(())
     }
 
     #[cold]
@@ -391,7 +386,7 @@ impl<K: Tenure> Floor<K> {
     fn note_most(&self, request: Option<Request>) {
         let credits = &self.credits;
         let explained = |lies: [u32; 3]| !self.node.is_more_than_ever_but(lies);
-        if request.is_some_and(|request| explained(Credits::lie_in(credits.cells(request))))
+        if request.is_some_and(|request| explained(Credits::lie_in(credits.cells(own_lane(), request))))
             || explained(Credits::lie_in(&credits.lanes[own_lane()].cells))
         {
             return;

@@ -271,12 +271,9 @@ impl<K: Tenure> Occupant for Operation<K> {
         let floor = K::floor(pin.shared());
         // It may wake others; the session is left whatever they do.
         let mut panics = Panics::none();
-        let marks = floor.give_up(rest, request, state.held(), &mut panics);
+        floor.give_up(rest, request, state.held(), &mut panics);
         if late && state.is_watched() {
             pin.unwatch(index);
-        }
-        if !marks.none() {
-            panics.run(|| floor.signal(marks, request));
         }
         if floor.node.is_closed() {
             floor.ended.notify_waiters();
@@ -287,23 +284,32 @@ impl<K: Tenure> Occupant for Operation<K> {
 }
 
 impl<K: Tenure> Floor<K> {
-    /// Gives up what an operation held whose last lease is gone: to the next one, or to the words.
+    /// Gives up what an operation held whose last lease is gone: to the next one, or to the words, and tells who waits for it.
     #[inline(always)]
-    fn give_up(&self, rest: Rest, request: Option<Request>, held: Held, panics: &mut Panics) -> Marks {
+    fn give_up(&self, rest: Rest, request: Option<Request>, held: Held, panics: &mut Panics) {
+        let rest = match (rest, request) {
+            (Rest::Spare(spare), Some(request)) if held == Held::Running => {
+                match self.leave_credit(request, spare, panics) {
+                    Ok(()) => return,
+                    Err(spare) => Rest::Spare(spare),
+                }
+            }
+            (rest, _) => rest,
+        };
+        let marks = self.give_back(rest, request, held, panics);
+        if !marks.none() {
+            panics.run(|| self.signal(marks, request));
+        }
+    }
+
+    /// Gives it to the words. Apart, so that an end that leaves a credit looks none of them up.
+    #[inline(always)]
+    fn give_back(&self, rest: Rest, request: Option<Request>, held: Held, panics: &mut Panics) -> Marks {
         let scopes = self.scopes(request);
         match rest {
             Rest::Held => return charge::release_units(&scopes, request, held),
             Rest::Free => {}
-            Rest::Spare(spare) => {
-                let left = match request {
-                    Some(request) if held == Held::Running => self.leave_credit(request, spare, panics),
-                    _ => Err(spare),
-                };
-                match left {
-                    Ok(()) => return Marks::NONE,
-                    Err(spare) => self.operations.put_back(spare),
-                }
-            }
+            Rest::Spare(spare) => self.operations.put_back(spare),
         }
         // Who waits for the provider is given what is there, as it is.
         let marks = match (held, request) {
