@@ -237,6 +237,14 @@ impl BlockMeta {
     pub(crate) fn capacity(&self) -> usize {
         self.capacity as usize
     }
+    /// How long it is, if a stream of which `most` bytes are left may deliver it.
+    #[inline(always)]
+    fn deliverable(&self, most: u64) -> Option<u64> {
+        // Never below the cursor.
+        let length = u64::from(self.written - self.cursor);
+        let is_one = self.charge == Charge::Result && self.stream.is_none();
+        (is_one && length != 0 && length <= most).then_some(length)
+    }
     /// The written bytes that were not consumed, as a range of the block.
     pub(crate) fn live(&self) -> std::ops::Range<usize> {
         self.cursor as usize..self.written as usize
@@ -392,13 +400,13 @@ impl Charged {
         stream: impl FnOnce() -> StreamLease,
     ) -> Option<u64> {
         let meta = blocks.meta_mut(self.0.parts().0);
-        // Never below the cursor.
-        let length = u64::from(meta.written - meta.cursor);
-        if meta.charge != Charge::Result || meta.stream.is_some() || length == 0 || length > most {
-            return None;
-        }
+        let length = meta.deliverable(most)?;
         meta.stream = Some(stream());
         Some(length)
+    }
+    /// Whether [`deliver`](Self::deliver) would.
+    pub(crate) fn is_deliverable(&self, most: u64) -> bool {
+        self.meta().deliverable(most).is_some()
     }
 }
 

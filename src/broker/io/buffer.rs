@@ -79,6 +79,10 @@ impl IoBuffer {
     ) -> Option<u64> {
         self.0.deliver(blocks, most, stream)
     }
+    /// See [`Charged::is_deliverable`].
+    pub(super) fn is_deliverable(&self, most: u64) -> bool {
+        self.0.is_deliverable(most)
+    }
     /// What lies in a stream's ring.
     #[inline]
     pub(super) fn into_charged(self) -> Charged {

@@ -202,6 +202,16 @@ impl IoStreamWriter {
     /// The same, one question after another.
     #[cold]
     fn look_and_write(&mut self, buffer: IoBuffer) -> Result<(), TryWrite> {
+        // Nothing but room is missing. A chunk that will wait for it is asked no more.
+        let most = self.ring.slot().part().limits.stream_bytes - self.accepted;
+        if self.looks.quick(self.operation())
+            && self.ring.is_full()
+            && buffer.operation().is_same(self.operation())
+            && buffer.is_deliverable(most)
+        {
+            self.looks.spend();
+            return Err(TryWrite::Full(buffer));
+        }
         let mut buffer = self.admit(buffer).map_err(TryWrite::Error)?;
         let hold = self.ring.slot();
         if let Err(why) = self.looks.check(hold.lease().pin()) {

@@ -82,6 +82,11 @@ impl<S: RingHold> Producer<S> {
         self.room > 0 || self.find_room()
     }
 
+    /// Whether an item would find no room, and the ring goes on as far as this end knows.
+    pub fn is_full(&mut self) -> bool {
+        !self.has_room() && self.copy.refusal().is_none()
+    }
+
     /// Looks at the head, and at the word if that makes no room.
     fn find_room(&mut self) -> bool {
         if self.copy.refusal().is_some() {
