@@ -34,7 +34,7 @@ pub(crate) fn dispatch(
     let held = session
         .duplicate_if(|bits| SessionBits(bits).with_accepted(limit))
         .map_err(|bits| Error::no_call(SessionBits(bits).is_stopped()))?;
-    match dispatch::authorize(&held, operation, cost, false) {
+    match dispatch::authorize(&held, operation, cost, dispatch::Start::Later) {
         Ok((accepted, _)) => Ok(ProviderCall { session: Some(held), accepted }),
         Err(error) => {
             held.release_with(ONE_ACCEPTED);

@@ -20,7 +20,7 @@ use crate::sync::order;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Accepted {
     permission: Permission,
-    /// Nanoseconds of the node's clock: when it was accepted, and when it ends.
+    /// Nanoseconds of the node's clock: when it was accepted (0: nobody needed to know), and when it ends.
     now: u64,
     deadline: u64,
     tag: u32,
@@ -44,7 +44,7 @@ impl Accepted {
     pub(crate) fn permission(&self) -> Permission {
         self.permission
     }
-    /// When it was accepted, by the coarse clock.
+    /// When it was accepted, by the coarse clock; 0 if that was not read.
     #[inline]
     pub(crate) fn now(&self) -> u64 {
         self.now
@@ -88,8 +88,18 @@ pub(crate) fn valid(session: &SessionLease, binding: &Binding, operation: u8) ->
     Ok(())
 }
 
-/// Accepts one call of `operation`, or says why not; then nothing is charged. No lock, no allocation, no lease. `starts`:
-/// the caller starts it at once, and asks [`valid`] of the binding afterwards.
+/// When an accepted call is started.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Start {
+    /// Some time later.
+    Later,
+    /// At once, and then the caller asks [`valid`] of the binding.
+    AtOnce,
+    /// The same, by an operation that was found to go on without the clock; so does its session.
+    AtOnceUnclocked,
+}
+
+/// Accepts one call of `operation`, or says why not; then nothing is charged. No lock, no allocation, no lease.
 ///
 /// # Errors
 ///
@@ -99,12 +109,16 @@ pub(crate) fn authorize<'a>(
     session: &'a SessionLease,
     operation: Operation,
     cost: &Cost,
-    starts: bool,
+    start: Start,
 ) -> Result<(Accepted, &'a Binding), Error> {
-    let now = session::check(session)?;
+    let unclocked = start == Start::AtOnceUnclocked;
+    let mut now = if unclocked { 0 } else { session::check(session)? };
     let (number, binding) = PlanCore::of(session).binding(operation)?;
+    if unclocked && binding.terms.has_wall_time() {
+        now = session::check(session)?;
+    }
     // Who starts at once asks again after the start; before a charge it is asked in any case.
-    if !starts || cost.charges_anything() {
+    if start == Start::Later || cost.charges_anything() {
         valid(session, binding, operation.index())?;
     }
     let granted = binding.terms.grant(operation, cost)?;

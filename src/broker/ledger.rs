@@ -143,6 +143,12 @@ impl Cost {
         self
     }
 
+    /// Whether it is as [`Self::new`] makes it.
+    #[inline]
+    pub(crate) const fn declares_nothing(&self) -> bool {
+        !self.charged && !self.overflowed && self.input == 0 && self.output.is_none() && self.stream.is_none()
+    }
+
     /// Whether any budget is charged.
     #[inline]
     pub(crate) const fn charges_anything(&self) -> bool {

@@ -224,6 +224,12 @@ impl Terms {
         Ok(Permission { output: maximum_output, stream_input, stream_output })
     }
 
+    /// Whether a call has a time of its own to end in.
+    #[inline]
+    pub(crate) fn has_wall_time(&self) -> bool {
+        self.wall_time != u64::MAX
+    }
+
     /// When a call that is accepted at `now` ends, in nanoseconds of the node's clock; the end of time without a wall time.
     #[inline]
     pub(crate) fn ends(&self, now: u64) -> u64 {

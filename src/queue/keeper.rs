@@ -27,6 +27,9 @@
 //! * D5. Once the keeper is gone, `watch` says so, for good: each slot is marked first, then whoever is parked there is
 //!   woken. Who parked before is woken and looks again; who parks later sees the mark. Both then use a timer of their own.
 //! * D6. An operation that is granted is watched until its deadline, so a grant that is not started goes back then.
+//! * D7. A look at a deadline that is watched needs no clock, fifteen times in a row at most. If it has passed, the operation is
+//!   told, or the keeper, which had planned to look by then, is late; it may be, where an owner never lets it run. Where the clock
+//!   shows that it is late, each look reads it. An instant that had to be posted may have passed before: the next look reads it.
 //!
 //! What it costs: a wait at a watched slot is one load. Posting is a step on `watch`, one or two on the bit set of posted
 //! slots and one on the plan, and a wake if the plan moved; a slot is posted about once per interval between its
@@ -49,6 +52,9 @@ pub const NEVER: u64 = u64::MAX;
 
 /// The word of a slot when the keeper is gone. As an instant it would be the first one of all, so nothing changes it.
 const GONE: u64 = u64::MAX;
+
+/// How many looks at one slot may do without the clock in a row. Threads that look at once may lose counts of each other.
+pub const LOOKS: u16 = 15;
 
 /// An instant as `watch` keeps it: upside down, so that zero pages say that nobody watches.
 const fn kept(instant: u64) -> u64 {
@@ -96,11 +102,32 @@ impl Keeper {
         watched >= kept(lease.deadline.load(order::COUNT)) && watched != GONE
     }
 
+    /// Whether a look at an operation that is granted or started can do without the clock (D7). Counts as such a look.
+    #[inline]
+    pub fn spares_the_clock<K: Tenure>(lease: &Lease<Operation<K>>) -> bool {
+        let left = lease.looks.load(order::COUNT);
+        if left == 0 || !Self::watches(lease) {
+            return false;
+        }
+        lease.looks.store(left - 1, order::COUNT);
+        true
+    }
+
+    /// The clock read `now`, and the operation, which is granted or started, goes on: the next looks need not read it (D7), if
+    /// somebody looks at its deadline, and is not late already.
+    #[inline]
+    pub fn clock_was_read<K: Tenure>(&self, lease: &Lease<Operation<K>>, deadline: u64, now: u64) {
+        if self.watch(lease, deadline) && kept(lease.watch.load(order::COUNT)) > now {
+            lease.looks.store(LOOKS, order::COUNT);
+        }
+    }
+
     #[cold]
     fn watch_sooner<K: Tenure>(&self, lease: &Lease<Operation<K>>, until: u64) -> bool {
         if !self.is_there() {
             return false;
         }
+        lease.looks.store(0, order::COUNT);
         let watched = lease.watch.fetch_max(kept(until), order::STEP);
         if watched < kept(until) {
             let late = planted!("post_after_the_plan");

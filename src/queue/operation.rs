@@ -150,6 +150,12 @@ impl State {
     pub fn has_cause(self) -> bool {
         self.0.user() & CAUSE != 0
     }
+    /// Whether it is granted or started, and was not stopped.
+    #[inline]
+    pub fn goes_on(self) -> bool {
+        // GRANTED and STARTED differ in one bit.
+        self.0.user() & (CAUSE | PHASE & !1) == Step::Granted as u64
+    }
     /// Whether the front owner (admission, ready or call) is still alive.
     pub fn has_front(self) -> bool {
         self.0.user() & FRONT != 0
@@ -352,6 +358,8 @@ pub struct Operation<K> {
     charged_to: AtomicU64,
     /// 1 if the end of its epoch stops it even when it has started.
     pub ends_with_epoch: AtomicU16,
+    /// How many looks may still do without the clock, whoever is in the slot. The keeper's: see D7 of [`super::keeper`].
+    pub looks: AtomicU16,
     /// What an acquire line handed over, until the one who sits there takes it. See [`super::acquire`].
     pub handed: AtomicU32,
     /// The client whose acquire line it stands in.
@@ -392,6 +400,7 @@ impl<K> Default for Operation<K> {
             acquire_previous: AtomicU16::new(0),
             charged_to: AtomicU64::new(0),
             ends_with_epoch: AtomicU16::new(0),
+            looks: AtomicU16::new(0),
             handed: AtomicU32::new(0),
             client: AtomicU32::new(0),
             deadline: AtomicU64::new(0),

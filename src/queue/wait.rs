@@ -4,6 +4,7 @@
 //! cells, makes sure that a stop of the session finds the operation, and has its deadline served by the keeper. Where
 //! there is none it arms a timer, only while it is really parked.
 use super::floor::{Floor, Tenure};
+use super::keeper::Keeper;
 use super::operation::{ALL_CELLS, Cause, Operation, State, Step};
 use super::watched::note_for_session;
 use crate::account::charge;
@@ -105,8 +106,11 @@ impl Watch {
                 if this.sleep.is_some() {
                     this.sleep.set(None);
                 }
-                let now = now.unwrap_or_else(|| floor.clock.coarse_nanos());
-                return if now >= until { Poll::Ready(Seen::Due) } else { Poll::Pending };
+                let is_due = match now {
+                    Some(now) => now >= until,
+                    None => !Keeper::spares_the_clock(lease) && floor.passed(until),
+                };
+                return if is_due { Poll::Ready(Seen::Due) } else { Poll::Pending };
             }
             let deadline = floor.deadline(until).instant();
             let now = floor.clock.now();

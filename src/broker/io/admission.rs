@@ -5,7 +5,7 @@
 use crate::account::charge::{Marks, Request};
 use crate::broker::call::ProviderCall;
 use crate::broker::capability::Operation;
-use crate::broker::dispatch::{Accepted, authorize, valid};
+use crate::broker::dispatch::{Accepted, Start, authorize, valid};
 use crate::broker::error::{Denied, Error, Kind, Refusal, What};
 use crate::broker::ground::{Ground, OperationLease, SessionLease};
 use crate::broker::io::buffer::{self, IoBuffer};
@@ -14,6 +14,7 @@ use crate::broker::io::memory::{self, IoMemory};
 use crate::broker::io::stop::IoStopHandle;
 use crate::broker::ledger::Cost;
 use crate::broker::session_core::{SessionBits, SessionSlot};
+use crate::queue::keeper::Keeper;
 use crate::queue::operation::{Cause, Numbers, State, Step, leave_front};
 use crate::queue::wait::{Watch, go_straight, poll_grant};
 use crate::sync::order;
@@ -79,14 +80,31 @@ fn leave(lease: OperationLease) {
 /// Whether an operation may go on: not stopped, its session neither, the deadline not passed. What a started call is
 /// refused for that is uncertain: a stop undoes nothing that was sent before.
 ///
-/// Reads the coarse clock: at most one tick late, never early. Allocates nothing.
+/// A stop is seen at once. The deadline is seen once the keeper has told of it, and by the coarse clock, which is at most one
+/// tick late and never early: by every look where the keeper does not watch, by every sixteenth where it does. Allocates
+/// nothing.
 #[inline(always)]
 pub(crate) fn check(lease: &OperationLease) -> Result<(), Error> {
+    if goes_on(lease) || goes_on_by_clock(lease) { Ok(()) } else { check_by_clock(lease) }
+}
+
+/// The same, by the clock in any case.
+#[inline(always)]
+pub(crate) fn check_by_clock(lease: &OperationLease) -> Result<(), Error> {
     check_at(lease).map(drop).map_err(|error| if has_started(lease) { error.after_start() } else { error })
 }
 
-/// The same for the doors to connections and jobs. Nothing leaves without one of them, so of the exchange for which one is
-/// refused nothing was sent, whatever the call did before.
+/// Whether nothing is known against an operation that is granted or started, and whatever will be is told to its word and its
+/// session's, and this once the clock need not be read. Loads only; `false` says nothing.
+#[inline(always)]
+pub(crate) fn goes_on(lease: &OperationLease) -> bool {
+    State(lease.word().load()).goes_on()
+        && SessionSlot::is_undisturbed(lease.pin())
+        && Keeper::spares_the_clock(lease)
+}
+
+/// [`check_by_clock`] for the doors to connections and jobs. Nothing leaves without one of them, so of the exchange for which
+/// one is refused nothing was sent, whatever the call did before.
 #[inline(always)]
 pub(crate) fn check_unsent(lease: &OperationLease) -> Result<(), Error> {
     check_at(lease).map(drop)
@@ -106,11 +124,22 @@ pub(crate) fn check_at(lease: &OperationLease) -> Result<u64, Error> {
 /// result that can be an error goes through memory.
 #[inline(never)]
 pub(crate) fn glance(lease: &OperationLease) -> Option<u64> {
-    if State(lease.word().load()).cause() != Cause::None || !SessionSlot::is_undisturbed(lease.pin()) {
+    if State(lease.word().load()).has_cause() || !SessionSlot::is_undisturbed(lease.pin()) {
         return None;
     }
     let now = lease.shared().floor.clock.coarse_nanos();
     (now < lease.deadline.load(order::COUNT)).then_some(now)
+}
+
+/// The same for who asks again and again: what [`goes_on`] falls back to, and begins anew after.
+#[cold]
+#[inline(never)]
+pub(crate) fn goes_on_by_clock(lease: &OperationLease) -> bool {
+    let Some(now) = glance(lease) else { return false };
+    if State(lease.word().load()).goes_on() {
+        lease.shared().floor.keeper.clock_was_read(lease, lease.deadline.load(order::COUNT), now);
+    }
+    true
 }
 
 /// What stands against it, if anything does.
@@ -362,18 +391,23 @@ impl IoReady {
         // The operation's own lease of the session goes on; the call's is given back after the start.
         Ok(IoCall::new(self.front.into_lease()))
     }
-    /// Asks for the operation's own session, and starts what was accepted: one look at the clock for both.
+    /// Asks for the operation's own session, and starts what was accepted: one look at the clock for both, or none.
     #[inline(always)]
     pub(crate) fn dispatch(self, operation: Operation, cost: &Cost) -> Result<IoCall, Error> {
         let lease = self.front.lease();
         let session = lease.pin();
-        let (accepted, binding) = match authorize(session, operation, cost, true) {
+        let start = if goes_on(lease) { Start::AtOnceUnclocked } else { Start::AtOnce };
+        let (accepted, binding) = match authorize(session, operation, cost, start) {
             Ok(accepted) => accepted,
             Err(error) => return Err(session.shared().refuse(error)),
         };
-        if accepted.now() >= lease.deadline.load(order::COUNT) {
-            self.front.check()?;
-            return Err(Error::from_cause(Cause::Deadline));
+        if start == Start::AtOnce {
+            let deadline = lease.deadline.load(order::COUNT);
+            if accepted.now() >= deadline {
+                self.front.check()?;
+                return Err(Error::from_cause(Cause::Deadline));
+            }
+            session.shared().floor.keeper.clock_was_read(lease, deadline, accepted.now());
         }
         begin(lease, &accepted)?;
         // As above.

@@ -4,7 +4,7 @@ use crate::account::dimension::Dimension;
 use crate::broker::bytes::{Blocks, Charge, Charged};
 use crate::broker::error::{Denied, Error};
 use crate::broker::ground::OperationLease;
-use crate::broker::io::admission::{check, glance, has_started};
+use crate::broker::io::admission::{check, glance, goes_on, goes_on_by_clock, has_started};
 use crate::broker::slots::StreamLease;
 use crate::sync::order;
 
@@ -33,7 +33,7 @@ pub(super) fn stage(lease: &OperationLease, capacity: usize, framing: u32) -> Re
 #[inline(always)]
 pub(super) fn checked(lease: &OperationLease, capacity: usize, framing: u32) -> Result<IoBuffer, Error> {
     if framing == 0
-        && glance(lease).is_some()
+        && (goes_on(lease) || goes_on_by_clock(lease))
         && let Some(staged) = Charged::stage_at_once(lease, capacity)
     {
         return Ok(IoBuffer(staged));

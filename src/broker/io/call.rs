@@ -2,7 +2,7 @@
 use crate::broker::bytes;
 use crate::broker::error::Error;
 use crate::broker::ground::OperationLease;
-use crate::broker::io::admission::check;
+use crate::broker::io::admission::{check, check_by_clock};
 use crate::broker::io::buffer::{self, IoBuffer};
 use crate::broker::io::job::IoJobWaiter;
 use crate::broker::io::memory::{self, IoMemory};
@@ -43,7 +43,7 @@ impl IoCall {
     /// # Errors
     /// The first cause that stopped the operation; its effect is uncertain, as whoever asks has been at work.
     pub fn checkpoint(&self) -> Result<(), Error> {
-        check(self.lease())
+        check_by_clock(self.lease())
     }
     /// The instant at which everything of this call ends: the tightest of session, operation and policy.
     pub fn deadline(&self) -> Deadline {

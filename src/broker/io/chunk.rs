@@ -1,7 +1,7 @@
 //! What is out of a transfer's window: buffers being filled, and chunks on their way.
 use crate::broker::bytes::{BlockMeta, Blocks, ByteScopes, Charge, charged_block, io};
 use crate::broker::error::{Denied, Error, Invalid};
-use crate::broker::io::look::check_on;
+use crate::broker::io::admission::check;
 use crate::broker::slots::{TransferLease, refund};
 use crate::mem::blocks::Block;
 use crate::queue::window::{self, Direction, Window};
@@ -125,7 +125,7 @@ impl IoTransferBuffer {
     ///
     /// The operation was stopped or its deadline passed.
     pub fn spare_mut(&mut self, limit: usize) -> Result<&mut [u8], Error> {
-        check_on(self.held.lease.pin())?;
+        check(self.held.lease.pin())?;
         Ok(self.held.spare_mut(limit))
     }
     /// Notes that `count` bytes of the spare part were written.
@@ -144,7 +144,7 @@ impl IoTransferBuffer {
     /// passed; the transfer was dropped; stopped or deadline.
     pub fn finish(self) -> Result<IoTransferChunk, Error> {
         let lease = &self.held.lease;
-        check_on(lease.pin())?;
+        check(lease.pin())?;
         if Window(lease.word().load()).is_closed(Direction::Output) {
             return Err(Error::denied(Denied::TransferClosed));
         }

@@ -6,9 +6,8 @@
 //! never lets the control task run meets its deadline too.
 use crate::broker::error::Error;
 use crate::broker::ground::OperationLease;
-use crate::broker::io::admission::check;
-use crate::broker::session_core::{SessionBits, SessionSlot};
-use crate::queue::keeper::Keeper;
+use crate::broker::io::admission::{check_by_clock, goes_on};
+use crate::broker::session_core::SessionBits;
 use crate::queue::operation::State;
 use crate::queue::watched::note_for_session;
 use crate::sync::order;
@@ -60,7 +59,7 @@ impl Looks {
         }
         // Noted first: a stop of the session reaches it from here on, or is seen by the check.
         note_for_session(lease);
-        check(lease)?;
+        check_by_clock(lease)?;
         // It has started, which was a step on its word (D2 of the keeper); what was narrowed since is watched from here on.
         let watched = lease.shared().floor.keeper.watch(lease, lease.deadline.load(order::COUNT));
         if watched && !SessionBits(lease.pin().word().load()).is_probed() {
@@ -90,19 +89,4 @@ impl Looks {
     pub(super) fn reset(&mut self) {
         self.left = 0;
     }
-}
-
-/// [`check`] without reading the clock, where the keeper watches the deadline: for what follows a look that read it, step by step,
-/// and is followed by the next.
-#[inline]
-pub(super) fn check_on(lease: &OperationLease) -> Result<(), Error> {
-    if goes_on(lease) { Ok(()) } else { check(lease) }
-}
-
-/// Whether nothing is known against it, and whatever will be is told to its word and its session's. Loads only.
-#[inline]
-fn goes_on(lease: &OperationLease) -> bool {
-    !State(lease.word().load()).has_cause()
-        && SessionSlot::is_undisturbed(lease.pin())
-        && Keeper::watches(lease)
 }

@@ -84,8 +84,22 @@ impl PoolReady {
     /// # Errors
     /// Not bound, revoked, withdrawn, retired; a budget that does not cover the cost; stopped; deadline. The request is
     /// given back; nothing was sent.
+    #[inline]
     pub fn dispatch(self, operation: Operation, cost: Cost) -> Result<PoolCall, Error> {
-        self.inner.dispatch(operation, &cost).map(|io| PoolCall { io })
+        // Which of the two is mostly known to whoever compiles the caller, and then no cost is written at all.
+        if cost.declares_nothing() {
+            self.dispatch_plainly(operation)
+        } else {
+            self.dispatch_at(operation, &cost)
+        }
+    }
+    #[inline(never)]
+    fn dispatch_plainly(self, operation: Operation) -> Result<PoolCall, Error> {
+        self.inner.dispatch(operation, &Cost::new()).map(|io| PoolCall { io })
+    }
+    #[inline(never)]
+    fn dispatch_at(self, operation: Operation, cost: &Cost) -> Result<PoolCall, Error> {
+        self.inner.dispatch(operation, cost).map(|io| PoolCall { io })
     }
     /// Starts with a call that the same session was given.
     ///

@@ -277,3 +277,85 @@ async fn who_must_look_for_itself_does_so_beside_the_keeper() {
     drop((call, session, probed));
     node.assert_clean_end().await;
 }
+
+/// How many times something succeeds, up to its first error.
+fn successes<T>(mut attempt: impl FnMut() -> Result<T, Error>) -> (usize, Error) {
+    let mut count = 0;
+    loop {
+        match attempt() {
+            Ok(_) => count += 1,
+            Err(error) => return (count, error),
+        }
+    }
+}
+
+/// io.27, D7: the control task is never let run, so nobody tells a call of its deadline. The clock does, by the sixteenth look; a
+/// checkpoint reads it each time.
+#[tokio::test]
+async fn without_the_keeper_the_clock_ends_a_call_by_the_sixteenth_look() {
+    let node = Node::new(PoolLimits::default());
+    let orders = node.install("orders", 1, 0);
+    let client = node.client::<Nothing>(&orders);
+    let session = node.session(&node.plan("alpha", &orders));
+    tokio::task::yield_now().await;
+    let started = || {
+        let ready = node.pools.admit_now_until(&client, &session, within(ms(50))).expect("room");
+        ready.dispatch(SEND, Cost::new()).expect("allowed")
+    };
+    let (looked, asked) = (started(), started());
+    for call in [&looked, &asked] {
+        drop(call.io().buffer(1, 0).expect("the deadline is ahead"));
+    }
+    std::thread::sleep(ms(100));
+    let (late, error) = successes(|| looked.io().buffer(1, 0));
+    assert!((1..=15).contains(&late), "{late} looks did without the clock");
+    assert_eq!(error.kind(), Kind::Deadline(Which::Operation));
+    let (late, error) = successes(|| asked.io().checkpoint());
+    assert_eq!((late, error.kind()), (0, Kind::Deadline(Which::Operation)));
+    drop((looked, asked, session));
+    node.assert_clean_end().await;
+}
+
+/// io.27, D7: the same for calls that come one after another, each in the slot of the last: the session is over by the
+/// sixteenth at the latest if the control task is never let run, and at once if it is.
+#[tokio::test]
+async fn a_session_that_is_over_starts_few_calls_beside_a_late_keeper_and_none_beside_one_in_time() {
+    let node = Node::new(PoolLimits::default());
+    let orders = node.install("orders", 1, 0);
+    let client = node.client::<Nothing>(&orders);
+    for lets_it_run in [false, true] {
+        let activation = Activation::until(within(ms(50)));
+        let session = node.broker.open(&node.plan("alpha", &orders), activation).expect("room");
+        tokio::task::yield_now().await;
+        let start = || node.pools.admit_now(&client, &session)?.dispatch(SEND, Cost::new());
+        drop(start().expect("the deadline is ahead"));
+        if lets_it_run {
+            tokio::time::sleep(ms(100)).await;
+        } else {
+            std::thread::sleep(ms(100));
+        }
+        let (late, error) = successes(start);
+        assert_eq!(error.kind(), Kind::Deadline(Which::Session));
+        assert_eq!(late > 0, !lets_it_run, "{late} calls were started too late");
+        assert!(late <= 15, "{late} calls were started too late");
+    }
+    node.assert_clean_end().await;
+}
+
+/// D7: a call is told of its deadline as soon as the keeper runs: the next look refuses.
+#[tokio::test(start_paused = true)]
+async fn what_the_keeper_told_is_seen_by_the_next_look() {
+    let node = Node::paused(PoolLimits::default());
+    let orders = node.install("orders", 1, 0);
+    let client = node.client::<Nothing>(&orders);
+    let session = node.session(&node.plan("alpha", &orders));
+    tokio::task::yield_now().await;
+    let ready = node.pools.admit_now_until(&client, &session, within(ms(50))).expect("room");
+    let call = ready.dispatch(SEND, Cost::new()).expect("allowed");
+    drop(call.io().buffer(1, 0).expect("the deadline is ahead"));
+    tokio::time::sleep(ms(51)).await;
+    let error = call.io().buffer(1, 0).expect_err("it was told");
+    assert_eq!(error.kind(), Kind::Deadline(Which::Operation));
+    drop((call, session));
+    node.assert_clean_end().await;
+}
