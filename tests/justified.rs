@@ -18,10 +18,16 @@ fn runtime() -> tokio::runtime::Runtime {
 fn every_refusal_of_a_saturated_node_is_justified() {
     let runtime = runtime();
     let mut all = check::Verdict::default();
-    for seed in 1..=3 {
+    // A machine that takes the threads' cores away for long leaves fewer refusals that are certain: then some more.
+    for seed in 1..=12 {
+        if seed > 3 && all.certain > 100 && all.explained > 100 {
+            break;
+        }
         all.add(round(Load::Saturated, seed, 2_000, runtime.handle()));
     }
     assert_eq!(all.unjustified, Vec::<String>::new());
+    // Of recalls there are here as many as there can be.
+    assert!(all.by_recall * 20 < all.refusals(), "{all:?}");
     // It was a run in which there was something to refuse, to rotate and to lower.
     assert!(all.certain > 100 && all.explained > 100, "{all:?}");
     assert!(all.replaced > 0 && all.accepted_lowerings > 0 && all.refused_lowerings > 0, "{all:?}");

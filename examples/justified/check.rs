@@ -6,10 +6,14 @@
 //! * *at most*: a unit counts from the tick before the call that may take it to the tick after the call that gave it back.
 //!   If another thread may hold it a little longer, it counts to the end of the call in which that thread is: an
 //!   installation looks at every request, and what it looks at lives until it has; whoever has the turn may have taken
-//!   running units for a waiter that leaves meanwhile, and gives them back when it sees that;
+//!   running units for a waiter that leaves meanwhile, and gives them back when it sees that; and it gives the place in line of
+//!   whoever it has granted back when that one may have gone on already;
 //! * *at least*: from the tick after the call that took it to the tick before the call that may give it back.
 //!
-//! The library's own count, attempts in flight included, lies between the two.
+//! The library's own count, attempts in flight included, lies between the two, but for what is being recalled: units that an
+//! operation left as a credit are in the hands of whoever sweeps them, for another call, until that has given them to the words
+//! (C5 of `queue::credit`). Which these are no bracket tells. So a refusal is also believed if each other thread that was in a
+//! call may have had a cell of credits in its hands; how many need that is counted apart.
 use latent_capabilities::{Dimension, Error};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -139,7 +143,7 @@ pub(crate) fn was_taken(key: Key, span: Span) {
 pub(crate) fn is_not_taken(key: Key, span: Span) {
     step(key, span.to, -1, 0);
 }
-/// A waiter that had left when the call returned will not be given a unit; whoever has the turn may still hold one for it.
+/// As [`is_not_taken`], but whoever has the turn may still hold the unit: for a waiter that left, or of one that was granted.
 pub(crate) fn was_left(key: Key, span: Span) {
     note(key, Step { at: span.to, late: true, most: -1, least: 0 });
 }
@@ -183,6 +187,8 @@ pub(crate) struct Verdict {
     pub(crate) explained: u64,
     /// Only with the units that a lowering in flight was about to take.
     pub(crate) by_lowering: u64,
+    /// Only with the credits that others, who were in a call, may just have been recalling.
+    pub(crate) by_recall: u64,
     /// Somebody waited in front.
     pub(crate) promised: u64,
     /// The epoch was replaced.
@@ -202,13 +208,14 @@ pub(crate) struct Verdict {
 
 impl Verdict {
     pub(crate) fn refusals(&self) -> u64 {
-        let justified = self.certain + self.explained + self.by_lowering + self.promised;
+        let justified = self.certain + self.explained + self.by_lowering + self.by_recall + self.promised;
         justified + self.replaced + self.late_marks + self.unjustified.len() as u64
     }
     pub(crate) fn add(&mut self, other: Verdict) {
         self.certain += other.certain;
         self.explained += other.explained;
         self.by_lowering += other.by_lowering;
+        self.by_recall += other.by_recall;
         self.promised += other.promised;
         self.replaced += other.replaced;
         self.late_marks += other.late_marks;
@@ -284,7 +291,18 @@ impl Run<'_> {
         let lowest = asked(&|lowering, done| lowering.from < span.to && (done || lowering.to > span.from));
         (before, lowest)
     }
-    fn judge(&self, span: Span, said: Said, verdict: &mut Verdict) {
+    /// How many units of a limit others can have had in their hands during a call of this thread: of one cell of credits each.
+    fn being_recalled(&self, dimension: Dimension, thread: usize, span: Span) -> i64 {
+        const OF_A_CELL: i64 = 3;
+        let in_a_call = |calls: &Vec<Span>| {
+            let after = calls.partition_point(|call| call.from < span.to);
+            after.checked_sub(1).is_some_and(|last| calls[last].to > span.from)
+        };
+        let others =
+            self.calls.iter().enumerate().filter(|(number, calls)| *number != thread && in_a_call(calls));
+        if is_of_requests(dimension) { OF_A_CELL * others.count() as i64 } else { 0 }
+    }
+    fn judge(&self, thread: usize, span: Span, said: Said, verdict: &mut Verdict) {
         match said {
             Said::Full(key) => {
                 *verdict.by_limit.entry(key.0.name()).or_default() += 1;
@@ -296,6 +314,9 @@ impl Run<'_> {
                     () if least >= limit => verdict.certain += 1,
                     () if others >= limit => verdict.explained += 1,
                     () if others >= lowest => verdict.by_lowering += 1,
+                    () if others + self.being_recalled(key.0, thread, span) >= lowest => {
+                        verdict.by_recall += 1
+                    }
                     () => verdict.unjustified.push(format!(
                         "{key:?} was full for {span:?}: at most {others} of {lowest} were in use"
                     )),
@@ -349,7 +370,7 @@ pub(crate) fn check(logs: Vec<Log>, startup: &dyn Fn(Dimension) -> u64) -> Verdi
         for (key, more) in log.steps {
             steps.entry(key).or_default().extend(more);
         }
-        refusals.extend(log.refusals);
+        refusals.extend(log.refusals.into_iter().map(|(span, said)| (run.calls.len(), span, said)));
         named.extend(log.named);
         run.lowerings.extend(log.lowerings);
         run.installs.extend(log.installs);
@@ -370,8 +391,8 @@ pub(crate) fn check(logs: Vec<Log>, startup: &dyn Fn(Dimension) -> u64) -> Verdi
     verdict.installs = run.installs.len() as u64;
     verdict.accepted_lowerings = run.lowerings.iter().filter(|lowering| lowering.2).count() as u64;
     verdict.refused_lowerings = run.lowerings.len() as u64 - verdict.accepted_lowerings;
-    for (span, said) in refusals {
-        run.judge(span, said, &mut verdict);
+    for (thread, span, said) in refusals {
+        run.judge(thread, span, said, &mut verdict);
     }
     for (span, key, found) in named {
         let (most, least) = run.within(key, span);

@@ -405,7 +405,8 @@ impl Caller<'_> {
         match polled {
             Poll::Pending => self.held.push(Held::Waiting(who, wait)),
             Poll::Ready(Ok(ready)) => {
-                each(&[PENDING, WAITS], span, check::is_not_taken);
+                check::was_left(PENDING, span);
+                check::is_not_taken(WAITS, span);
                 self.dispatch(who, ready);
             }
             Poll::Ready(Err(error)) => {

@@ -51,8 +51,8 @@ fn run(load: Load, seconds: u64, handle: &tokio::runtime::Handle) -> Verdict {
     );
     println!("  {} refusals, {} of them unjustified", all.refusals(), all.unjustified.len());
     println!(
-        "    full: {} certain, {} possible, {} by a lowering in flight",
-        all.certain, all.explained, all.by_lowering
+        "    full: {} certain, {} possible, {} by a lowering in flight, {} by a recall in flight",
+        all.certain, all.explained, all.by_lowering, all.by_recall
     );
     println!(
         "    promised: {} with somebody waiting, {} with a mark that outlived its waiter; replaced epoch: {}",
