@@ -1,6 +1,8 @@
 //! Deadlines that the control task serves: no timer per wait, and grants that are not started go back.
 use super::poll::poll_once;
 use super::support::*;
+use crate::broker::error::{Invalid, Terminal};
+use crate::broker::io::{IoBuffer, TryWrite};
 use std::future::{Future, pending};
 use std::pin::pin;
 use std::task::{Context, Poll, Wake, Waker};
@@ -357,5 +359,101 @@ async fn what_the_keeper_told_is_seen_by_the_next_look() {
     let error = call.io().buffer(1, 0).expect_err("it was told");
     assert_eq!(error.kind(), Kind::Deadline(Which::Operation));
     drop((call, session));
+    node.assert_clean_end().await;
+}
+
+/// A chunk of a call, written but not yet a result.
+fn chunk(call: &PoolCall, bytes: &[u8]) -> IoBuffer {
+    let mut buffer = call.io().buffer(16, 0).expect("there is room");
+    let spare = buffer.spare_mut(bytes.len()).expect("the call goes on");
+    spare.copy_from_slice(bytes);
+    buffer.advance_written(bytes.len()).expect("it fits");
+    buffer
+}
+
+/// io.66: ends of a stream that never wait meet a stop at their next visit, whichever comes first and however many quick looks
+/// came before: what is queued is not delivered, and nothing more goes in.
+#[tokio::test(start_paused = true)]
+async fn ends_that_never_wait_meet_a_stop() {
+    let node = Node::paused(PoolLimits::default());
+    let orders = node.install("orders", 1, 0);
+    let client = node.client::<Nothing>(&orders);
+    let session = node.session(&node.plan("alpha", &orders));
+    tokio::task::yield_now().await;
+    let cancelled = Kind::Ended(Terminal::Cancelled);
+    for (passed, writer_first) in (0..4).flat_map(|passed| [(passed, true), (passed, false)]) {
+        let call = node.call(&client, &session);
+        let (mut writer, mut reader) = call.io().stream(4).expect("there is room");
+        for _ in 0..passed {
+            writer.try_write(chunk(&call, b"passed")).expect("room");
+            assert!(matches!(reader.try_read(), Poll::Ready(Ok(Some(_)))));
+        }
+        writer.try_write(chunk(&call, b"queued")).expect("room");
+        let late = chunk(&call, b"late").retain().expect("the call goes on");
+        call.io().stop_handle().stop();
+        let mut write = Some(late);
+        for turn in 0..2 {
+            if (turn == 0) == writer_first {
+                let Some(Err(TryWrite::Error(error))) = write.take().map(|late| writer.try_write(late))
+                else {
+                    panic!("it was stopped before the write, after {passed}")
+                };
+                assert_eq!(error.kind(), cancelled);
+            } else {
+                let Poll::Ready(Err(error)) = reader.try_read() else {
+                    panic!("it was stopped before the read, after {passed}")
+                };
+                assert_eq!(error.kind(), cancelled);
+            }
+        }
+    }
+    drop(session);
+    node.assert_clean_end().await;
+}
+
+/// io.57, io.58: a full ring gives a chunk back that is to wait for room, and says of any other what is wrong with it, as a ring
+/// with room does; one whose reader has left says that.
+#[tokio::test(start_paused = true)]
+async fn a_full_ring_gives_back_what_may_wait_and_refuses_the_rest() {
+    let io = IoLimits { stream_bytes: 16, ..IoLimits::default() };
+    let node = Node::on(Clock::tokio(), io, PoolLimits::default());
+    let orders = node.install("orders", 1, 0);
+    let client = node.client::<Nothing>(&orders);
+    let session = node.session(&node.plan("alpha", &orders));
+    tokio::task::yield_now().await;
+    let call = node.call(&client, &session);
+    let full = || {
+        let (mut writer, mut reader) = call.io().stream(2).expect("there is room");
+        writer.try_write(chunk(&call, b"1")).expect("room");
+        assert!(matches!(reader.try_read(), Poll::Ready(Ok(Some(_)))));
+        for _ in 0..2 {
+            writer.try_write(chunk(&call, b"2").retain().expect("the call goes on")).expect("room");
+        }
+        (writer, reader)
+    };
+    let result = |bytes: &[u8]| chunk(&call, bytes).retain().expect("the call goes on");
+    let refused = |tried| match tried {
+        Err(TryWrite::Error(error)) => Error::kind(&error),
+        other => panic!("an error was expected, not {other:?}"),
+    };
+
+    let (mut writer, mut reader) = full();
+    let Err(TryWrite::Full(waits)) = writer.try_write(result(b"waits")) else { panic!("it is full") };
+    assert_eq!(waits.bytes(), b"waits");
+    let mut consumed = result(b"x");
+    consumed.consume(1).expect("one is there");
+    assert_eq!(refused(writer.try_write(consumed)), Kind::Invalid(Invalid::EmptyChunk));
+    let Err(TryWrite::Full(waits)) = writer.try_write(waits) else { panic!("it is full") };
+    assert!(matches!(reader.try_read(), Poll::Ready(Ok(Some(_)))));
+    writer.try_write(waits).expect("room");
+    // Of sixteen bytes eight are left, also for what would have to wait.
+    assert_eq!(writer.accepted(), 8);
+    assert_eq!(refused(writer.try_write(result(b"123456789"))), Kind::TooLarge(Dimension::IoStreamBytes));
+    drop((writer, reader));
+
+    let (mut writer, reader) = full();
+    reader.close();
+    assert_eq!(refused(writer.try_write(result(b"nobody"))), Kind::Ended(Terminal::Closed));
+    drop((writer, call, session));
     node.assert_clean_end().await;
 }
