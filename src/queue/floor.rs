@@ -257,7 +257,7 @@ impl<K: Tenure> Occupant for Operation<K> {
         let state = State(ending.bits());
         let request = ending.request();
         let index = ending.index();
-        if state.held() == Held::Staged {
+        if !state.is_running() && state.held() == Held::Staged {
             ending.ungranted.add_alone();
         }
         let late = planted!("watched_too_long");
@@ -271,7 +271,7 @@ impl<K: Tenure> Occupant for Operation<K> {
         let floor = K::floor(pin.shared());
         // It may wake others; the session is left whatever they do.
         let mut panics = Panics::none();
-        floor.give_up(rest, request, state.held(), &mut panics);
+        floor.give_up(rest, request, state, &mut panics);
         if late && state.is_watched() {
             pin.unwatch(index);
         }
@@ -286,9 +286,9 @@ impl<K: Tenure> Occupant for Operation<K> {
 impl<K: Tenure> Floor<K> {
     /// Gives up what an operation held whose last lease is gone: to the next one, or to the words, and tells who waits for it.
     #[inline(always)]
-    fn give_up(&self, rest: Rest, request: Option<Request>, held: Held, panics: &mut Panics) {
+    fn give_up(&self, rest: Rest, request: Option<Request>, state: State, panics: &mut Panics) {
         let rest = match (rest, request) {
-            (Rest::Spare(spare), Some(request)) if held == Held::Running => {
+            (Rest::Spare(spare), Some(request)) if state.is_running() => {
                 match self.leave_credit(request, spare, panics) {
                     Ok(()) => return,
                     Err(spare) => Rest::Spare(spare),
@@ -296,7 +296,7 @@ impl<K: Tenure> Floor<K> {
             }
             (rest, _) => rest,
         };
-        let marks = self.give_back(rest, request, held, panics);
+        let marks = self.give_back(rest, request, state.held(), panics);
         if !marks.none() {
             panics.run(|| self.signal(marks, request));
         }

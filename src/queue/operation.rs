@@ -150,10 +150,15 @@ impl State {
     pub fn has_cause(self) -> bool {
         self.0.user() & CAUSE != 0
     }
+    /// Whether it is granted or started.
+    #[inline]
+    pub fn is_running(self) -> bool {
+        // The two differ in one bit.
+        self.0.user() & (PHASE & !1) == Step::Granted as u64
+    }
     /// Whether it is granted or started, and was not stopped.
     #[inline]
     pub fn goes_on(self) -> bool {
-        // GRANTED and STARTED differ in one bit.
         self.0.user() & (CAUSE | PHASE & !1) == Step::Granted as u64
     }
     /// Whether the front owner (admission, ready or call) is still alive.
