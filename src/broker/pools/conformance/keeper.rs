@@ -280,6 +280,9 @@ async fn who_must_look_for_itself_does_so_beside_the_keeper() {
     node.assert_clean_end().await;
 }
 
+/// Ahead enough for a machine that takes the core away meanwhile.
+const AHEAD: Duration = ms(300);
+
 /// How many times something succeeds, up to its first error.
 fn successes<T>(mut attempt: impl FnMut() -> Result<T, Error>) -> (usize, Error) {
     let mut count = 0;
@@ -301,14 +304,14 @@ async fn without_the_keeper_the_clock_ends_a_call_by_the_sixteenth_look() {
     let session = node.session(&node.plan("alpha", &orders));
     tokio::task::yield_now().await;
     let started = || {
-        let ready = node.pools.admit_now_until(&client, &session, within(ms(50))).expect("room");
+        let ready = node.pools.admit_now_until(&client, &session, within(AHEAD)).expect("room");
         ready.dispatch(SEND, Cost::new()).expect("allowed")
     };
     let (looked, asked) = (started(), started());
     for call in [&looked, &asked] {
         drop(call.io().buffer(1, 0).expect("the deadline is ahead"));
     }
-    std::thread::sleep(ms(100));
+    std::thread::sleep(AHEAD + ms(50));
     let (late, error) = successes(|| looked.io().buffer(1, 0));
     assert!((1..=15).contains(&late), "{late} looks did without the clock");
     assert_eq!(error.kind(), Kind::Deadline(Which::Operation));
@@ -326,15 +329,15 @@ async fn a_session_that_is_over_starts_few_calls_beside_a_late_keeper_and_none_b
     let orders = node.install("orders", 1, 0);
     let client = node.client::<Nothing>(&orders);
     for lets_it_run in [false, true] {
-        let activation = Activation::until(within(ms(50)));
+        let activation = Activation::until(within(AHEAD));
         let session = node.broker.open(&node.plan("alpha", &orders), activation).expect("room");
         tokio::task::yield_now().await;
         let start = || node.pools.admit_now(&client, &session)?.dispatch(SEND, Cost::new());
         drop(start().expect("the deadline is ahead"));
         if lets_it_run {
-            tokio::time::sleep(ms(100)).await;
+            tokio::time::sleep(AHEAD + ms(50)).await;
         } else {
-            std::thread::sleep(ms(100));
+            std::thread::sleep(AHEAD + ms(50));
         }
         let (late, error) = successes(start);
         assert_eq!(error.kind(), Kind::Deadline(Which::Session));
