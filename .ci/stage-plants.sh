@@ -23,6 +23,7 @@ release_without_a_signal  line            enqueue_meets_release
 credit_after_the_sweep    credits         ending_meets_a_refusal
 swallowed_grant           lib             a_grant_that_is_not_started_goes_back_at_its_deadline
 post_after_the_plan       keeper          posting_meets_a_round
+looks_after_a_post        keeper          a_look_without_the_clock_meets_the_keeper
 watched_said_first        watched         a_stop_reaches_both_waiters_of_a_call
 watched_too_long          watched         a_stop_reaches_the_next_call_in_the_slot
 use_without_a_step        uses            two_for_the_last_use

@@ -1,5 +1,5 @@
-//! Models of the keeper (`queue::keeper`, D1 to D6): nobody's deadline is lost, nobody is ended for another's, a grant that is
-//! not started goes back or is started, and whoever is parked when the keeper goes is woken.
+//! Models of the keeper (`queue::keeper`, D1 to D7): nobody's deadline is lost, nobody is ended for another's, a grant that is
+//! not started goes back or is started, whoever is parked when the keeper goes is woken, and who looks without the clock is told.
 //!
 //! The keeper's task is a thread that serves once. What comes later is asked of the plan: the keeper would wake at it.
 #![cfg(loom)]
@@ -12,6 +12,7 @@ use latent_capabilities::model::mem::arena::{Anchor, Lease};
 use latent_capabilities::model::mem::park::Park;
 use latent_capabilities::model::queue::due::Due;
 use latent_capabilities::model::queue::floor::{Floor, OPERATIONS};
+use latent_capabilities::model::queue::keeper::Keeper;
 use latent_capabilities::model::queue::model::{
     self, OperationLease, Session, admit, admit_until, drop_front, step,
 };
@@ -231,6 +232,29 @@ fn parking_meets_the_end_of_the_keeper() {
         waiter.release(seat);
         drop_front(waiter);
         drop_front(running);
+        model::assert_zero(&anchor);
+    });
+}
+
+/// D7: the keeper comes for the one before, and the next operation in the slot, whose deadline has passed as well, looks. Whoever
+/// was let do without the clock is told by that very round; who has posted is not let.
+#[test]
+fn a_look_without_the_clock_meets_the_keeper() {
+    check("keeper::a_look_without_the_clock_meets_the_keeper", BOUND, || {
+        let (anchor, session) = lay(2);
+        let first = granted(&session, SOON);
+        floor(&anchor).keeper.clock_was_read(&first, SOON, 0);
+        assert!(Keeper::spares_the_clock(&first), "its deadline is watched, and far ahead");
+        drop_front(first);
+        let keeper = serving(&anchor, LATE);
+        let second = granted(&session, SOON + 1);
+        let without = Keeper::spares_the_clock(&second);
+        let mut due = keeper.join().expect("no panic");
+        if !without {
+            serve(&anchor, &mut due, LATE);
+        }
+        assert_eq!((step(&second), cause(&second)), (Step::Returned, Cause::Deadline), "without: {without}");
+        drop_front(second);
         model::assert_zero(&anchor);
     });
 }

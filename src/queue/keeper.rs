@@ -127,7 +127,9 @@ impl Keeper {
         if !self.is_there() {
             return false;
         }
-        lease.looks.store(0, order::COUNT);
+        if !planted!("looks_after_a_post") {
+            lease.looks.store(0, order::COUNT);
+        }
         let watched = lease.watch.fetch_max(kept(until), order::STEP);
         if watched < kept(until) {
             let late = planted!("post_after_the_plan");
