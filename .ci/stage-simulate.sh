@@ -31,4 +31,4 @@ fi
 # Kinds are the same in both; all else is added up.
 awk -F ': ' '/^figure: / { if (!($2 in sum)) order[++n] = $2
                             sum[$2] = $2 ~ /^kinds/ ? ($3 > sum[$2] ? $3 : sum[$2]) : sum[$2] + $3 }
-             END { for (i = 1; i <= n; i++) printf "figure: %s: %d\n", order[i], sum[order[i]] }' "$log.first" "$log"
+             END { for (i = 1; i <= n; i++) printf "figure: %s: %.0f\n", order[i], sum[order[i]] }' "$log.first" "$log"
