@@ -214,7 +214,7 @@ pub(crate) fn admit(
             }
             now.checked_add(age).map_or(deadline, |until| until.min(deadline))
         }
-        // Straight to a running unit: the dispatch that follows looks at the clock.
+        // Straight to a running unit: the start that follows looks, at the clock or at what the keeper told (D7).
         None => deadline,
     };
     refusable!(crate::account::dimension::Dimension::BrokerCallsPerSession, Error::no_call(false));

@@ -460,3 +460,23 @@ async fn a_full_ring_gives_back_what_may_wait_and_refuses_the_rest() {
     drop((writer, call, session));
     node.assert_clean_end().await;
 }
+
+/// D7: a wall time counts from the start of each call, also where its slot is watched and the start could do without the clock.
+#[tokio::test(start_paused = true)]
+async fn a_wall_time_begins_at_each_start() {
+    let node = Node::paused(PoolLimits::default());
+    let orders = node.install("orders", 1, 0);
+    let client = node.client::<Nothing>(&orders);
+    let policy = crate::broker::policy::Policy::new().wall_time(ms(900));
+    let spec = PlanSpec::new("alpha", "publication").bind_with(&HTTP, &orders.reference(), policy);
+    let session = node.session(&node.broker.seal(spec).expect("there is room"));
+    tokio::task::yield_now().await;
+    for _ in 0..20 {
+        let call = node.call(&client, &session);
+        assert_eq!(call.io().deadline(), within(ms(900)));
+        drop(call);
+        tokio::time::sleep(ms(7)).await;
+    }
+    drop(session);
+    node.assert_clean_end().await;
+}
