@@ -172,6 +172,36 @@ impl<T> std::ops::DerefMut for Table<T> {
     }
 }
 
+/// A [`Table`] of a length that is known when it is compiled: an index that cannot reach the end is not compared with it.
+#[derive(Debug)]
+pub struct Rows<T, const LENGTH: usize>(Box<[T; LENGTH]>);
+
+impl<T: Zero, const LENGTH: usize> Rows<T, LENGTH> {
+    /// Zero elements. Allocates as [`Table::new`] does.
+    #[must_use]
+    pub fn new() -> Self {
+        match Table::new(LENGTH).0.try_into() {
+            Ok(rows) => Self(rows),
+            Err(_) => unreachable!("the table has this length"),
+        }
+    }
+}
+
+impl<T: Zero, const LENGTH: usize> Default for Rows<T, LENGTH> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T, const LENGTH: usize> std::ops::Deref for Rows<T, LENGTH> {
+    type Target = [T; LENGTH];
+
+    #[inline]
+    fn deref(&self) -> &[T; LENGTH] {
+        &self.0
+    }
+}
+
 /// A value with a gap behind it, so that neighbours in a [`Table`] start at least 128 bytes apart and no two of them
 /// share a cache line. Aligned like its value: see [`Table`] for why it is not aligned to 128.
 #[cfg_attr(not(loom), derive(bytemuck::Zeroable))]
@@ -297,16 +327,24 @@ impl Backoff {
     pub fn lost(&mut self) {
         #[cfg(not(loom))]
         {
-            if self.spins == GUESSED {
-                self.spins = 0;
-                return;
-            }
-            self.spins = if self.spins == 0 { 1 } else { (self.spins * 2).min(64) };
-            for _ in 0..self.spins {
-                std::hint::spin_loop();
-            }
+            self.spins = spins_after(self.spins);
         }
     }
+}
+
+/// Out of the way of loops that lose no race: it keeps their registers free of its numbers.
+#[cfg(not(loom))]
+#[cold]
+#[inline(never)]
+fn spins_after(spins: u32) -> u32 {
+    if spins == GUESSED {
+        return 0;
+    }
+    let spins = if spins == 0 { 1 } else { (spins * 2).min(64) };
+    for _ in 0..spins {
+        std::hint::spin_loop();
+    }
+    spins
 }
 
 /// One turn of a loop that waits for another thread, which is about to get on. On the way of a request there is no such loop.

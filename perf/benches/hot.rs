@@ -11,7 +11,7 @@ use std::task::Poll;
 
 use iai_callgrind::{LibraryBenchmarkConfig, library_benchmark, library_benchmark_group, main};
 use latent_capabilities::broker::io::{IoTransfer, TransferOptions};
-use latent_capabilities::broker::pools::{Exchange, PoolCall};
+use latent_capabilities::broker::pools::{Exchange, PoolCall, PoolReady};
 use latent_capabilities::broker::{Activation, Cost, Plan, StreamBudget};
 use perf::{CHUNK, Node, Queue, SEND, Stream, fill, must, plan, poll, until_later};
 
@@ -35,6 +35,24 @@ fn with_call_that_keeps_a_block() -> (PoolCall, Node) {
         drop(must(call.io().buffer(CHUNK, 0)));
     }
     (call, node)
+}
+
+fn with_call_that_keeps_64k() -> (PoolCall, Node) {
+    let (call, node) = with_call();
+    for _ in 0..4 {
+        expose_64k(&call);
+    }
+    (call, node)
+}
+
+fn expose_64k(call: &PoolCall) {
+    let mut buffer = must(call.io().buffer(64 << 10, 0));
+    black_box(must(buffer.spare_mut(64 << 10)));
+}
+
+fn with_ready() -> (PoolReady, Node) {
+    let node = Node::warm();
+    (must(node.pools.admit_now(&node.fast.client, &node.session)), node)
 }
 
 fn with_transfer() -> (IoTransfer, PoolCall, Node) {
@@ -84,6 +102,29 @@ fn request_admitted_now(node: Node) -> Node {
     node
 }
 
+// The same, however many wait elsewhere. Nobody is lent credits then.
+#[library_benchmark]
+#[bench::of_1(args = (1), setup = Node::beside_waiters)]
+#[bench::of_100(args = (100), setup = Node::beside_waiters)]
+#[bench::of_1000(args = (1000), setup = Node::beside_waiters)]
+fn request_admitted_beside_waiters(node: Node) -> Node {
+    drop(node.call());
+    node
+}
+
+#[library_benchmark]
+#[bench::one(setup = with_ready)]
+fn request_dispatched((ready, node): (PoolReady, Node)) -> (PoolCall, Node) {
+    (must(ready.dispatch(SEND, Cost::new())), node)
+}
+
+#[library_benchmark]
+#[bench::one(setup = Node::warm)]
+fn epoch_check(node: Node) -> Node {
+    assert!(node.fast.installed.is_current());
+    node
+}
+
 #[library_benchmark]
 #[bench::one(args = (1), setup = Queue::of_one_tenant)]
 fn request_refused(queue: Queue) -> Queue {
@@ -114,6 +155,18 @@ fn release_and_grant(mut queue: Queue) -> Queue {
     queue
 }
 
+// From the end of one request to the start of the one that waited for it: release, grant, wake, the last poll, dispatch.
+#[library_benchmark]
+#[bench::one(args = (2), setup = Queue::of_one_tenant)]
+fn queued_handoff(mut queue: Queue) -> Queue {
+    drop(queue.running.take());
+    match poll(queue.waiting[0].as_mut()) {
+        Poll::Ready(ready) => queue.running = Some(must(must(ready).dispatch(SEND, Cost::new()))),
+        Poll::Pending => panic!("the release granted nobody"),
+    }
+    queue
+}
+
 #[library_benchmark]
 #[bench::one(setup = with_call)]
 fn wait_for_ready((call, node): (PoolCall, Node)) -> (PoolCall, Node) {
@@ -134,6 +187,14 @@ fn wait_for_parked((call, node): (PoolCall, Node)) -> (PoolCall, Node) {
 #[bench::first_of_a_call(setup = with_call)]
 fn buffer_take_drop((call, node): (PoolCall, Node)) -> (PoolCall, Node) {
     drop(must(call.io().buffer(CHUNK, 0)));
+    (call, node)
+}
+
+// With the wipe of all that was exposed.
+#[library_benchmark]
+#[bench::exposed_64k(setup = with_call_that_keeps_64k)]
+fn buffer_expose_drop((call, node): (PoolCall, Node)) -> (PoolCall, Node) {
+    expose_64k(&call);
     (call, node)
 }
 
@@ -182,8 +243,9 @@ fn snapshot(node: Node) -> Node {
 }
 
 library_benchmark_group!(name = hot; benchmarks =
-    session_open_close, request_granted_at_once, request_admitted_now, request_refused, request_queued_and_cancelled,
-    release_and_grant, wait_for_ready, wait_for_parked, buffer_take_drop, buffer_fill_retain_consume, stream_write_read,
+    session_open_close, request_granted_at_once, request_admitted_now, request_admitted_beside_waiters, request_dispatched,
+    epoch_check, request_refused, request_queued_and_cancelled, release_and_grant, queued_handoff, wait_for_ready,
+    wait_for_parked, buffer_take_drop, buffer_expose_drop, buffer_fill_retain_consume, stream_write_read,
     transfer_output_chunk, connection_checkout_park, snapshot);
 
 main!(

@@ -178,6 +178,34 @@ impl Node {
         node
     }
 
+    /// A node on which one request of each of `tenants` tenants waits for the slow provider, which stalls. Nobody uses the fast one.
+    pub fn beside_waiters(tenants: usize) -> Self {
+        let node = Self::new(1);
+        // They stay as they are until the process ends.
+        std::mem::forget(node.stall(tenants));
+        for _ in 0..3 {
+            drop(node.call());
+        }
+        node
+    }
+
+    /// Lets the slow provider stall, and one request of each of `tenants` tenants wait for it until the process ends.
+    fn stall(&self, tenants: usize) -> Vec<CapabilitySession> {
+        let session = |tenant| {
+            let plan = plan(&self.broker, &format!("blocked-{tenant}"), &self.slow);
+            must(self.broker.open(&plan, until_later()))
+        };
+        let sessions: Vec<_> = (0..=tenants).map(session).collect();
+        let ready = must(self.pools.admit_now(&self.slow.client, &sessions[0]));
+        std::mem::forget(must(ready.dispatch(SEND, Cost::new())));
+        for session in &sessions[1..] {
+            let mut wait = Box::pin(must(self.pools.admit(&self.slow.client, session)).wait());
+            assert!(poll(wait.as_mut()).is_pending(), "the slow provider stalls");
+            std::mem::forget(wait);
+        }
+        sessions
+    }
+
     /// A running call of the first session to the fast provider.
     pub fn call(&self) -> PoolCall {
         let ready = must(self.pools.admit_now(&self.fast.client, &self.session));
@@ -222,24 +250,7 @@ impl Queue {
     /// Two requests wait for the fast provider, and one of each of `tenants` tenants for the slow one, which stalls.
     pub fn beside_blocked(tenants: usize) -> Self {
         let node = Node::new(1);
-        let mut sessions = Vec::new();
-        let mut waiting = Vec::new();
-        let mut stalled = None;
-        for tenant in 0..=tenants {
-            let plan = plan(&node.broker, &format!("blocked-{tenant}"), &node.slow);
-            let session = must(node.broker.open(&plan, until_later()));
-            if stalled.is_none() {
-                let ready = must(node.pools.admit_now(&node.slow.client, &session));
-                stalled = Some(must(ready.dispatch(SEND, Cost::new())));
-            } else {
-                let mut wait = Box::pin(must(node.pools.admit(&node.slow.client, &session)).wait());
-                assert!(poll(wait.as_mut()).is_pending(), "the slow provider stalls");
-                waiting.push(wait);
-            }
-            sessions.push(session);
-        }
-        // Both stay as they are until the process ends.
-        std::mem::forget((stalled, waiting));
+        let mut sessions = node.stall(tenants);
         let mut queue = Self::behind(node, 2);
         queue.sessions.append(&mut sessions);
         queue

@@ -25,18 +25,24 @@ use std::num::NonZeroU64;
 /// Whom a pool operation is charged to, and the epoch that it was admitted for: one word, which is moved as one.
 ///
 /// ```text
-///  63          32 31        16 15        0
-/// │ instance tag │  provider  │  tenant   │   no tag is 0, so no request is 0
+///  63          32 31   20 19      12 11       0
+/// │ instance tag │ unused│ provider │ tenant  │   no tag is 0, so no request is 0
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Request(NonZeroU64);
 
+const TENANT: u64 = 0xFFF;
+const PROVIDER_SHIFT: u32 = 12;
+const PROVIDER: u64 = 0xFF;
+const PAIR: u64 = PROVIDER << PROVIDER_SHIFT | TENANT;
+
 impl Request {
     /// Of a tenant and a logical provider, by their numbers, for the epoch with this instance tag.
     #[inline]
     pub const fn new(tenant: u16, provider: u16, tag: u32) -> Request {
-        match NonZeroU64::new((tag as u64) << 32 | (provider as u64) << 16 | tenant as u64) {
+        debug_assert!(tenant as u64 <= TENANT && provider as u64 <= PROVIDER, "numbers of tenants and providers");
+        match NonZeroU64::new((tag as u64) << 32 | (provider as u64) << PROVIDER_SHIFT | tenant as u64) {
             Some(packed) if tag != 0 => Request(packed),
             _ => panic!("no epoch has tag 0"),
         }
@@ -45,13 +51,19 @@ impl Request {
     /// The tenant's number.
     #[inline]
     pub const fn tenant(self) -> u16 {
-        self.0.get() as u16
+        (self.0.get() & TENANT) as u16
     }
 
     /// The logical provider's number.
     #[inline]
     pub const fn provider(self) -> u16 {
-        (self.0.get() >> 16) as u16
+        (self.0.get() >> PROVIDER_SHIFT & PROVIDER) as u16
+    }
+
+    /// Tenant and provider without the epoch, in 20 bits.
+    #[inline]
+    pub const fn pair(self) -> u32 {
+        (self.0.get() & PAIR) as u32
     }
 
     /// The instance tag of the epoch that it was admitted for.

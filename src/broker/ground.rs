@@ -19,7 +19,7 @@ use crate::queue::credit::Credits;
 use crate::queue::floor::{Floor, TENANTS};
 use crate::queue::operation::Operation;
 use crate::queue::spares::Spares;
-use crate::sync::{Line, Table};
+use crate::sync::{Line, Rows};
 use crate::time::Clock;
 use std::sync::{Mutex, OnceLock, Weak};
 
@@ -43,7 +43,7 @@ pub(crate) struct Ground {
     /// Staged bytes, result bytes and buffers of the node.
     pub(crate) bytes: Line<BytesWord>,
     /// Bytes of each tenant, by number; consulted only where a tenant's limit is below the node's.
-    pub(crate) tenant_bytes: Table<Line<TenantBytesWord>>,
+    pub(crate) tenant_bytes: Rows<Line<TenantBytesWord>, TENANTS>,
     /// Streams, connections and idle connections.
     pub(crate) shares: Line<SharesWord>,
     /// Workers, cleanup jobs, connections being made, failed cleanups.
@@ -94,7 +94,7 @@ impl Ground {
             Ground {
                 floor: Floor::new(clock, Credits::lent()),
                 bytes: Line::new(BytesWord::new(0, 0, 0)),
-                tenant_bytes: Table::new(TENANTS),
+                tenant_bytes: Rows::new(),
                 shares: Line::new(SharesWord::new(0, 0, 0)),
                 jobs: Line::new(JobsWord::new(0, 0, 0, 0)),
                 broker_metadata,

@@ -7,6 +7,7 @@
 //! | [`Anchor`] | a root's allocation (control path: brokers, registries) | drop |
 //! | [`Lease`] | one slot, counted in the slot's word | drop; the last one runs [`Occupant::last_lease`] |
 //! | [`Sheaf`] | the same, several at once, to be given out | drop, in one step |
+//! | [`Owner`] | what its lease does; and stands for more than that | drop, which gives the lease to [`End::end`] |
 //! | [`Near`] | what its lease does; and has the address of a part of what that reaches | drop |
 //! | [`Pin`] | what a slot itself hangs from; stored in the slot, moved out by [`Ending::finish`] | drop, last of all |
 //! | HELD | the slot, but not its leases: membership in a line | [`Nest::release_hold`], [`Nest::step_held`] |
@@ -110,11 +111,13 @@ mod root;
 mod nest;
 mod stock;
 mod near;
+mod owner;
 mod spare;
 
 pub use held::SteppedHeld;
 pub use lease::{Ending, Lease, Occupant, Pin, Rest, Taken};
 pub use near::{Near, Sheaf};
+pub use owner::{End, Owner};
 pub use nest::{Nest, Stepped};
 pub use root::{Anchor, Full, Root, RootPin};
 pub use stock::{Cell, Drained, KEEPS_MAX, KEPT_MAX, LABEL_BITS, Spare};

@@ -46,7 +46,7 @@ use crate::account::scope::Blocked;
 use crate::foreign::Panics;
 use crate::mem::arena::{Cell, KEPT_MAX, Spare};
 use crate::sync::atomic::AtomicU64;
-use crate::sync::{Counter, Line, Table, order, thread_number};
+use crate::sync::{Counter, Line, Rows, order, thread_number};
 use label::Label;
 use mode::{COVERED, Mode, OFF, ONE_KEEPER};
 
@@ -85,19 +85,19 @@ pub struct Credits {
     mode: Line<AtomicU64>,
     /// The lanes that something was ever left in, one bit each (C6).
     used: Line<AtomicU64>,
-    lanes: Table<Lane>,
+    lanes: Rows<Lane, LANES>,
 }
 
 impl Credits {
     /// Credits that are never lent, for models: all works the same without them.
     #[cfg(any(test, loom))]
     pub fn none() -> Credits {
-        Credits { mode: Line::new(AtomicU64::new(OFF | COVERED | ONE_KEEPER)), used: Line::default(), lanes: Table::new(LANES) }
+        Credits { mode: Line::new(AtomicU64::new(OFF | COVERED | ONE_KEEPER)), used: Line::default(), lanes: Rows::new() }
     }
 
     /// No credits yet, but cells for them.
     pub fn lent() -> Credits {
-        Credits { mode: Line::new(AtomicU64::new(0)), used: Line::default(), lanes: Table::new(LANES) }
+        Credits { mode: Line::new(AtomicU64::new(0)), used: Line::default(), lanes: Rows::new() }
     }
 
     #[inline]
@@ -169,14 +169,37 @@ impl Drop for Exactly<'_> {
     }
 }
 
+#[inline(always)]
+fn trade_in(cell: &Cell, pair: Label) -> bool {
+    cell.relabel(|label| Some(Label(label).traded(pair)?.0))
+}
+
+#[inline(never)]
+fn trade_in_other(cell: &Cell, pair: Label) -> bool {
+    trade_in(cell, pair)
+}
+
 impl<K: Tenure> Floor<K> {
     /// Takes a slot and what it needs from the lane, if credits are lent and there are some of this pair.
     #[inline(always)]
     pub(super) fn take_credit(&self, request: Request, now: bool) -> Option<Spare> {
         let pair = Label::of(request);
-        let take = |cell| self.operations.fetch(cell, |label| Some(Label(label).taken(pair, now)?.0));
         let [first, second] = self.credits.cells(own_lane(), request);
-        take(first).or_else(|| take(second))
+        match self.take_from(first, pair, now) {
+            None => self.take_from_other(second, pair, now),
+            taken => taken,
+        }
+    }
+
+    #[inline(always)]
+    fn take_from(&self, cell: &Cell, pair: Label, now: bool) -> Option<Spare> {
+        self.operations.fetch(cell, |label| Some(Label(label).taken(pair, now)?.0))
+    }
+
+    /// Out of the way: what a pair leaves lies in its first cell, unless another pair's does.
+    #[inline(never)]
+    fn take_from_other(&self, cell: &Cell, pair: Label, now: bool) -> Option<Spare> {
+        self.take_from(cell, pair, now)
     }
 
     /// Whether a running unit was to be had for a pending one, without the words.
@@ -189,9 +212,8 @@ impl<K: Tenure> Floor<K> {
     #[inline(always)]
     fn trade_credit(&self, request: Request) -> bool {
         let pair = Label::of(request);
-        let trade = |cell: &Cell| cell.relabel(|label| Some(Label(label).traded(pair)?.0));
         let [first, second] = self.credits.cells(own_lane(), request);
-        trade(first) || trade(second)
+        trade_in(first, pair) || trade_in_other(second, pair)
     }
 
     /// Leaves the slot and the charges of an operation that ran for the next one.
@@ -213,9 +235,20 @@ impl<K: Tenure> Floor<K> {
         self.credits.use_lane(lane);
         let [first, second] = self.credits.cells(lane, request);
         match self.leave_in(first, request, spare, panics) {
-            Err(spare) => self.leave_in(second, request, spare, panics),
+            Err(spare) => self.leave_in_other(second, request, spare, panics),
             left => left,
         }
+    }
+
+    #[inline(never)]
+    fn leave_in_other(
+        &self,
+        cell: &Cell,
+        request: Request,
+        spare: Spare,
+        panics: &mut Panics,
+    ) -> Result<(), Spare> {
+        self.leave_in(cell, request, spare, panics)
     }
 
     #[inline(always)]

@@ -5,7 +5,7 @@
 //! session at the very last, because the session keeps the memory alive that all of this stands in.
 use super::credit::Credits;
 use super::keeper::Keeper;
-use super::line::Line;
+use super::line;
 use super::operation::{Cause, Interrupted, Numbers, Operation, State, Step};
 use crate::account::charge::{self, Held, Marks, Refused, Request, Scopes};
 use crate::account::figures::{Ages, Refusals};
@@ -15,7 +15,7 @@ use crate::account::scope::{Blocked, Scope};
 use crate::account::tenant::TenantWord;
 use crate::foreign::Panics;
 use crate::mem::arena::{Ending, Lease, Nest, Occupant, Pin, Rest, Spare};
-use crate::sync::{Table, order};
+use crate::sync::{Line, Rows, order};
 use crate::time::{Clock, Deadline};
 
 /// How many tenants there can be; the ceiling of the dimension `broker.tenants`.
@@ -47,9 +47,9 @@ pub trait Tenure: Pin + Sized + Send + Sync + 'static {
 #[derive(Debug)]
 pub struct Floor<K: Tenure> {
     /// The node's word, on a line of its own.
-    pub node: crate::sync::Line<NodeWord>,
+    pub node: Line<NodeWord>,
     /// The waiting line and its turn.
-    pub line: Line,
+    pub line: line::Line,
     /// Who serves deadlines, where there are pools.
     pub keeper: Keeper,
     /// What operations that ended leave for the next.
@@ -57,9 +57,9 @@ pub struct Floor<K: Tenure> {
     /// The slots.
     pub operations: Nest<Operation<K>>,
     /// One line per tenant number.
-    pub tenants: Table<crate::sync::Line<TenantWord>>,
+    pub tenants: Rows<Line<TenantWord>, TENANTS>,
     /// One line per logical provider number.
-    pub providers: Table<crate::sync::Line<ProviderWord>>,
+    pub providers: Rows<Line<ProviderWord>, PROVIDERS>,
     /// The node's clock.
     pub clock: Clock,
     /// Told whenever something ends after the node was closed: for whoever waits for the drain.
@@ -75,12 +75,12 @@ impl<K: Tenure> Floor<K> {
     pub fn new(clock: Clock, credits: Credits) -> Self {
         Floor {
             credits,
-            node: crate::sync::Line::new(NodeWord::new(0, 0, 0)),
-            line: Line::new(),
+            node: Line::new(NodeWord::new(0, 0, 0)),
+            line: line::Line::new(),
             keeper: Keeper::new(),
             operations: Nest::new(OPERATIONS),
-            tenants: Table::new(TENANTS),
-            providers: Table::new(PROVIDERS),
+            tenants: Rows::new(),
+            providers: Rows::new(),
             clock,
             ended: tokio::sync::Notify::new(),
             refusals: Refusals::new(),

@@ -7,7 +7,7 @@ use super::floor::{Floor, Tenure};
 use super::keeper::Keeper;
 use super::operation::{ALL_CELLS, Cause, Operation, State, Step};
 use super::watched::note_for_session;
-use crate::account::charge;
+use crate::account::charge::{self, Request};
 use crate::foreign::Panics;
 use crate::mem::arena::Lease;
 use crate::mem::park::{Park, Seat};
@@ -291,27 +291,44 @@ pub fn enter<K: Tenure>(floor: &Floor<K>, lease: &Lease<Operation<K>>) {
 #[inline(always)]
 fn go_directly<K: Tenure>(floor: &Floor<K>, lease: &Lease<Operation<K>>) -> Direct {
     let request = lease.request();
-    let scopes = floor.scopes(request);
-    if !request.is_some_and(|request| floor.trades(request)) {
-        if !floor.line.is_quiet() {
-            return Direct::NoRoom;
-        }
-        let mut panics = Panics::none();
-        let moved = floor.try_exactly(request, &mut panics, || charge::move_to_running(&scopes, request));
-        if let Err(refused) = moved {
-            panics.run(|| floor.signal(refused.marks, request));
-            panics.resume();
-            return Direct::NoRoom;
-        }
+    if !request.is_some_and(|request| floor.trades(request)) && !moves_to_running(floor, request) {
+        return Direct::NoRoom;
     }
     if lease.word().update(|bits| State(bits).granted_directly()).is_err() {
-        // Stopped meanwhile. The pending unit is gone already, so it ends as one that returned its running unit.
-        let left = lease.word().update(|bits| State(bits).left_to_returned());
-        debug_assert!(left.is_ok(), "O1: only LEFT can follow STAGED from elsewhere");
-        let marks = charge::return_running(&scopes, request);
-        floor.signal(marks, request);
-        return Direct::Stopped;
+        return stopped_on_the_way(floor, lease, request);
     }
     floor.note_use(request);
     Direct::Granted
+}
+
+/// By way of the words.
+#[inline(never)]
+fn moves_to_running<K: Tenure>(floor: &Floor<K>, request: Option<Request>) -> bool {
+    if !floor.line.is_quiet() {
+        return false;
+    }
+    let scopes = floor.scopes(request);
+    let mut panics = Panics::none();
+    let moved = floor.try_exactly(request, &mut panics, || charge::move_to_running(&scopes, request));
+    if let Err(refused) = moved {
+        panics.run(|| floor.signal(refused.marks, request));
+        panics.resume();
+        return false;
+    }
+    true
+}
+
+/// Its pending unit is gone already, so it ends as one that returned its running unit.
+#[cold]
+#[inline(never)]
+fn stopped_on_the_way<K: Tenure>(
+    floor: &Floor<K>,
+    lease: &Lease<Operation<K>>,
+    request: Option<Request>,
+) -> Direct {
+    let left = lease.word().update(|bits| State(bits).left_to_returned());
+    debug_assert!(left.is_ok(), "O1: only LEFT can follow STAGED from elsewhere");
+    let marks = charge::return_running(&floor.scopes(request), request);
+    floor.signal(marks, request);
+    Direct::Stopped
 }

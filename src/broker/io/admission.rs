@@ -14,8 +14,9 @@ use crate::broker::io::memory::{self, IoMemory};
 use crate::broker::io::stop::IoStopHandle;
 use crate::broker::ledger::Cost;
 use crate::broker::session_core::{SessionBits, SessionSlot};
+use crate::mem::arena::{End, Owner};
 use crate::queue::keeper::Keeper;
-use crate::queue::operation::{Cause, Numbers, State, Step, leave_front};
+use crate::queue::operation::{self as queue, Cause, Numbers, State, Step, leave_front};
 use crate::queue::wait::{Watch, go_straight, poll_grant};
 use crate::sync::order;
 use crate::time::Deadline;
@@ -27,26 +28,33 @@ use std::task::{Context, Poll, ready};
 /// The front owner of an operation that has not started: its drop leaves the line or gives the running unit back.
 #[derive(Debug)]
 pub(crate) struct Front {
-    lease: Option<OperationLease>,
+    lease: Owner<queue::Operation<SessionLease>, NotStarted>,
+}
+
+#[derive(Debug)]
+enum NotStarted {}
+
+impl End<queue::Operation<SessionLease>> for NotStarted {
+    #[inline(never)]
+    fn end(lease: OperationLease) {
+        let done = leave_front(&lease);
+        lease.shared().floor.settle(&lease, done);
+    }
 }
 
 impl Front {
+    #[inline(always)]
     pub(crate) fn new(lease: OperationLease) -> Self {
-        Front { lease: Some(lease) }
+        Front { lease: Owner::new(lease) }
     }
+    #[inline(always)]
     pub(crate) fn lease(&self) -> &OperationLease {
-        match &self.lease {
-            Some(lease) => lease,
-            None => crate::broken::accounting("a front owner was used after it was taken"),
-        }
+        &self.lease
     }
     /// Passes the front on, without leaving.
-    #[inline]
-    pub(crate) fn into_lease(mut self) -> OperationLease {
-        match self.lease.take() {
-            Some(lease) => lease,
-            None => crate::broken::accounting("a front owner was taken twice"),
-        }
+    #[inline(always)]
+    pub(crate) fn into_lease(self) -> OperationLease {
+        self.lease.into_lease()
     }
     pub(crate) fn ground(&self) -> &Ground {
         self.lease().shared()
@@ -60,21 +68,6 @@ impl Front {
     pub(crate) fn check(&self) -> Result<(), Error> {
         check(self.lease())
     }
-}
-
-impl Drop for Front {
-    #[inline]
-    fn drop(&mut self) {
-        if let Some(lease) = self.lease.take() {
-            leave(lease);
-        }
-    }
-}
-
-#[inline(never)]
-fn leave(lease: OperationLease) {
-    let done = leave_front(&lease);
-    lease.shared().floor.settle(&lease, done);
 }
 
 /// Whether an operation may go on: not stopped, its session neither, the deadline not passed. What a started call is

@@ -1,7 +1,7 @@
 //! A running call.
 use crate::broker::bytes;
 use crate::broker::error::Error;
-use crate::broker::ground::OperationLease;
+use crate::broker::ground::{OperationLease, SessionLease};
 use crate::broker::io::admission::{check, check_by_clock};
 use crate::broker::io::buffer::{self, IoBuffer};
 use crate::broker::io::job::IoJobWaiter;
@@ -9,7 +9,8 @@ use crate::broker::io::memory::{self, IoMemory};
 use crate::broker::io::stop::{IoStopHandle, Phase};
 use crate::broker::io::stream::{self, IoStreamReader, IoStreamWriter};
 use crate::broker::io::transfer::{self, IoTransfer, TransferOptions};
-use crate::queue::operation::{Cause, State};
+use crate::mem::arena::{End, Owner};
+use crate::queue::operation::{Cause, Operation, State};
 use crate::queue::wait::{Seen, Watch};
 use crate::sync::order;
 use crate::time::Deadline;
@@ -25,18 +26,29 @@ use std::task::{Context, Poll};
 #[must_use = "dropping a call gives its running unit back once nothing else holds it"]
 #[derive(Debug)]
 pub struct IoCall {
-    lease: Option<OperationLease>,
+    lease: Owner<Operation<SessionLease>, Running>,
+}
+
+/// The front owner of an operation that has started.
+#[derive(Debug)]
+enum Running {}
+
+impl End<Operation<SessionLease>> for Running {
+    #[inline(always)]
+    fn end(lease: OperationLease) {
+        // The front's bit and the lease go in one step.
+        bytes::end_keeping(lease).release_with(State::FRONT_UNIT);
+    }
 }
 
 impl IoCall {
+    #[inline(always)]
     pub(crate) fn new(lease: OperationLease) -> Self {
-        IoCall { lease: Some(lease) }
+        IoCall { lease: Owner::new(lease) }
     }
+    #[inline(always)]
     pub(crate) fn lease(&self) -> &OperationLease {
-        match &self.lease {
-            Some(lease) => lease,
-            None => crate::broken::accounting("a call was used after its drop"),
-        }
+        &self.lease
     }
     /// Refuses to go on after a stop or the deadline. Reads the coarse clock: at most one tick late, never early.
     ///
@@ -110,15 +122,6 @@ impl IoCall {
     /// A counted hold without any rights, for an owner that must end after everything else.
     pub fn hold(&self) -> IoLease {
         IoLease { _lease: self.lease().duplicate() }
-    }
-}
-
-impl Drop for IoCall {
-    fn drop(&mut self) {
-        if let Some(lease) = self.lease.take() {
-            // The front's bit and the lease go in one step.
-            bytes::end_keeping(lease).release_with(State::FRONT_UNIT);
-        }
     }
 }
 

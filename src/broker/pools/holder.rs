@@ -2,10 +2,11 @@
 use super::admission::PoolCall;
 use super::maintenance::MaintenanceRequest;
 use crate::broker::error::{Denied, Error};
-use crate::broker::ground::OperationLease;
+use crate::broker::ground::{OperationLease, SessionLease};
 use crate::broker::io::check_operation_at;
 use crate::broker::session_core::SessionBits;
-use crate::queue::operation::State;
+use crate::mem::arena::{End, Owner};
+use crate::queue::operation::{Operation, State};
 use sealed::Sealed;
 
 /// Who may have connections of a client: a [`PoolCall`], or an [`IngressRequest`](super::IngressRequest), under the same
@@ -48,7 +49,18 @@ pub(super) mod sealed {
 #[derive(Debug)]
 pub(super) struct Claim {
     /// `None` where it is nobody's.
-    lease: Option<OperationLease>,
+    lease: Option<Owner<Operation<SessionLease>, Holding>>,
+}
+
+#[derive(Debug)]
+enum Holding {}
+
+impl End<Operation<SessionLease>> for Holding {
+    #[inline(always)]
+    fn end(lease: OperationLease) {
+        // The bit and the lease go in one step.
+        lease.release_with(State::ONE_CONNECTION);
+    }
 }
 
 impl Claim {
@@ -64,11 +76,19 @@ impl Claim {
     }
     /// HOLDS is set for this lease already.
     pub(super) fn held(lease: OperationLease) -> Claim {
-        Claim { lease: Some(lease) }
+        Claim { lease: Some(Owner::new(lease)) }
     }
     /// In the place of one, where nobody has a connection.
     pub(super) const fn nobodys() -> Claim {
         Claim { lease: None }
+    }
+    /// Another one in its place.
+    #[inline(always)]
+    pub(super) fn replace(&mut self, other: Claim) -> Claim {
+        std::mem::replace(self, other)
+    }
+    pub(super) const fn is_nobodys(&self) -> bool {
+        self.lease.is_none()
     }
     /// Whether the operation may go on; and the time of this look.
     #[inline(always)]
@@ -86,16 +106,6 @@ impl Claim {
     /// Why an operation gets no second one.
     pub(super) fn refused(state: State) -> Error {
         if state.is_seated() { Error::busy() } else { Error::denied(Denied::SecondConnection) }
-    }
-}
-
-impl Drop for Claim {
-    #[inline]
-    fn drop(&mut self) {
-        if let Some(lease) = self.lease.take() {
-            // The bit and the lease go in one step.
-            lease.release_with(State::ONE_CONNECTION);
-        }
     }
 }
 

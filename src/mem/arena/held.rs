@@ -1,6 +1,6 @@
 //! Steps of those who hold a slot beyond its leases, and steps that move a lease and the occupant's bits at once.
 
-use super::lease::{Ending, Lease, Occupant};
+use super::lease::{Ending, Lease, Occupant, ended};
 use super::nest::Nest;
 use super::root::{Anchor, RootPin};
 use super::slot::one_more_lease;
@@ -132,7 +132,7 @@ impl<T: Occupant> Lease<T> {
             enough.then(|| Bits(old.0 - LEASE - user(units)))
         });
         match released {
-            Ok((_, after)) if after.leases() == 0 => T::last_lease(Ending::new(slot, Bits(after.0 + LEASE))),
+            Ok((_, after)) if after.leases() == 0 => ended::<T>(slot, Bits(after.0 + LEASE)),
             Ok(_) => {}
             Err(_) => {
                 crate::broken::accounting_in_drop("a lease was released with units that were not there")

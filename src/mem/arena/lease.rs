@@ -193,9 +193,9 @@ impl<T: Occupant> Drop for Lease<T> {
     }
 }
 
-/// Out of the way of all the leases that are not the last.
+/// Out of the way of all the leases that are not the last. `last`: the word with the last one still counted.
 #[inline(never)]
-fn ended<T: Occupant>(slot: NonNull<Slot<T>>, last: Bits) {
+pub(super) fn ended<T: Occupant>(slot: NonNull<Slot<T>>, last: Bits) {
     T::last_lease(Ending { slot, last, arena: PhantomData });
 }
 
@@ -311,11 +311,10 @@ impl<T: Occupant> Ending<'_, T> {
         if !ours {
             return (pin, Rest::Held);
         }
-        let index = ending.index();
+        ending.slot().end(ending.last.is_held());
         // SAFETY: M7 (`pin` keeps the arena, and is handed to the caller).
-        let shelf = unsafe { shelf.as_ref() };
-        shelf.end(index, ending.last.is_held());
-        (pin, Rest::Spare(Spare::new(index, shelf.id)))
+        let key = unsafe { shelf.as_ref() }.key;
+        (pin, Rest::Spare(Spare::new(ending.index(), key)))
     }
 
     /// The steps of `finish` where a seat was forgotten: whoever is parked in it is woken. To be called once.

@@ -1,11 +1,13 @@
 //! A slot, and the shelf that it stands on: the table and its free list, which roots and nests have in common.
 
 use std::mem::MaybeUninit;
+use std::num::NonZeroU64;
 use std::ptr::NonNull;
 use std::task::Waker;
 
 use super::SLOTS_MAX;
 use super::lease::{Lease, Occupant, Pin, Taken};
+use super::stock::KEY_SHIFT;
 use super::word::{BareWord, Bits, ENDED, HELD, LEASE, LEASES_MAX, USER, advance, user};
 use crate::mem::park;
 use crate::sync::atomic::{AtomicU16, AtomicU64};
@@ -59,6 +61,17 @@ impl<T: Occupant> Slot<T> {
         self.value.with(|value| unsafe { &*value })
     }
 
+    /// Ends the incarnation of a slot that the caller owns and goes on owning (M3). `ended`: ENDED is set.
+    #[inline]
+    pub(super) fn end(&self, ended: bool) {
+        if ended {
+            self.word.fetch_and(!ENDED, order::STEP);
+        }
+        let incarnation = self.incarnation.load(order::COUNT);
+        let next = if planted!("same_incarnation") { incarnation } else { incarnation + 1 };
+        self.incarnation.store(next, order::COUNT);
+    }
+
     /// Where the occupant lies.
     #[inline]
     pub(in crate::mem) fn value_pointer(&self) -> *mut T {
@@ -78,6 +91,8 @@ pub(in crate::mem) struct Shelf<T: Occupant> {
     pub(super) head: Line<AtomicU64>,
     /// Names this table among all of the process, so that a seat of another one is recognised.
     pub(in crate::mem) id: u64,
+    /// The same, as a [`Spare`](super::Spare) of it has it.
+    pub(super) key: NonZeroU64,
     slots: Table<Slot<T>>,
 }
 
@@ -97,10 +112,13 @@ impl<T: Occupant> Shelf<T> {
     /// If `length` is zero or above [`SLOTS_MAX`].
     pub(super) fn new(length: usize, others: u64) -> Self {
         assert!((1..=SLOTS_MAX).contains(&length), "an arena has 1 to 8,191 slots");
+        let id = unique();
+        let key = id.checked_mul(1 << KEY_SHIFT).and_then(NonZeroU64::new);
         Self {
             gap: Line::new(()),
             head: Line::new(AtomicU64::new(others)),
-            id: unique(),
+            id,
+            key: key.expect("2^48 arenas: their numbers would end"),
             slots: Table::new(length),
         }
     }
@@ -166,20 +184,8 @@ impl<T: Occupant> Shelf<T> {
     /// Ends the incarnation of a slot that the caller owns (M3) and puts it back. `ended`: ENDED is set.
     #[inline]
     pub(super) fn give(&self, index: u16, ended: bool) {
-        self.end(index, ended);
+        self.known(index).end(ended);
         self.push(index);
-    }
-
-    /// Ends the incarnation of a slot that the caller owns and goes on owning (M3). `ended`: ENDED is set.
-    #[inline]
-    pub(super) fn end(&self, index: u16, ended: bool) {
-        let slot = self.known(index);
-        if ended {
-            slot.word.fetch_and(!ENDED, order::STEP);
-        }
-        let incarnation = slot.incarnation.load(order::COUNT);
-        let next = if planted!("same_incarnation") { incarnation } else { incarnation + 1 };
-        slot.incarnation.store(next, order::COUNT);
     }
 
     /// Takes a free slot for the caller alone. `count`: see [`Self::pop`].

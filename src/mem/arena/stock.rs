@@ -6,7 +6,7 @@
 //! ```text
 //!  63 62  61      50 49      38 37      26 25  24 23        0
 //! ┌──────┬──────────┬──────────┬──────────┬──────┬───────────┐
-//! │unused│ slot 2   │ slot 1   │ slot 0   │ kept │ label 24  │   the slots 0 to kept - 1 count, the others are zero
+//! │unused│ slot 2   │ slot 1   │ slot 0   │ kept │ label 24  │   the slots 0 to kept - 1 count, the last one that came first
 //! └──────┴──────────┴──────────┴──────────┴──────┴───────────┘
 //! ```
 //!
@@ -22,15 +22,20 @@ use super::nest::{Nest, Project};
 use super::slot::Fresh;
 use crate::sync::atomic::AtomicU64;
 use crate::sync::{Backoff, order};
+use std::num::NonZeroU64;
 
 /// The bits of a label.
 pub const LABEL_BITS: u32 = 24;
+/// What a shelf's number is shifted by to be its key: the index of a slot stands below it.
+pub(super) const KEY_SHIFT: u32 = 16;
 /// How many slots a cell keeps at most.
 pub const KEPT_MAX: u32 = 3;
 
 const LABEL: u64 = (1 << LABEL_BITS) - 1;
 const KEPT_SHIFT: u32 = LABEL_BITS;
+const KEPT: u64 = 0b11 << KEPT_SHIFT;
 const SLOTS_SHIFT: u32 = KEPT_SHIFT + 2;
+const BELOW_SLOTS: u64 = (1 << SLOTS_SHIFT) - 1;
 const SLOT_BITS: u32 = 12;
 const SLOT: u64 = (1 << SLOT_BITS) - 1;
 
@@ -57,15 +62,18 @@ impl Word {
         if kept == KEPT_MAX {
             return None;
         }
-        let place = SLOTS_SHIFT + kept * SLOT_BITS;
-        Some(Word((self.0 + (1 << KEPT_SHIFT)) | (index as u64) << place))
+        // The others move up: no shift depends on how many there are.
+        let slots = (self.0 >> SLOTS_SHIFT) << SLOT_BITS | index as u64;
+        Some(Word(slots << SLOTS_SHIFT | ((self.0 & BELOW_SLOTS) + (1 << KEPT_SHIFT))))
     }
-    /// The last one less, and which it was.
+    /// The last one that came less, and which it was.
     const fn without(self) -> Option<(Word, u16)> {
-        let Some(last) = self.kept().checked_sub(1) else { return None };
-        let place = SLOTS_SHIFT + last * SLOT_BITS;
-        let index = (self.0 >> place) & SLOT;
-        Some((Word((self.0 - (1 << KEPT_SHIFT)) & !(SLOT << place)), index as u16))
+        if self.0 & KEPT == 0 {
+            return None;
+        }
+        let slots = self.0 >> SLOTS_SHIFT;
+        let less = (slots >> SLOT_BITS) << SLOTS_SHIFT | ((self.0 & BELOW_SLOTS) - (1 << KEPT_SHIFT));
+        Some((Word(less), (slots & SLOT) as u16))
     }
 }
 
@@ -78,16 +86,17 @@ pub struct Cell(AtomicU64);
 /// A slot off the free list that belongs to whoever has this (M3). Forgotten, it is lost to its arena.
 #[must_use = "a slot that is kept nowhere is lost"]
 #[derive(Debug)]
-pub struct Spare {
-    index: u16,
-    shelf: u64,
-}
+pub struct Spare(NonZeroU64);
 
 impl Spare {
-    /// Of the slot at `index`, which the caller owns.
+    /// Of the slot at `index`, which the caller owns, of the shelf with this key.
     #[inline]
-    pub(super) const fn new(index: u16, shelf: u64) -> Spare {
-        Spare { index, shelf }
+    pub(super) fn new(index: u16, key: NonZeroU64) -> Spare {
+        Spare(key | u64::from(index))
+    }
+    #[inline]
+    const fn index(&self) -> u16 {
+        self.0.get() as u16
     }
 }
 
@@ -140,7 +149,7 @@ impl<T: Occupant> Nest<T> {
             let (less, index) = word.without()?;
             Some((less.labelled(label), index))
         })?;
-        Some(Spare::new(index, self.shelf().id))
+        Some(Spare::new(index, self.shelf().key))
     }
 
     /// Puts a slot into a cell, with the label that `next` makes of the one it is shown, and of how many slots are there.
@@ -162,7 +171,7 @@ impl<T: Occupant> Nest<T> {
         self.known_spare(&spare);
         let stored = cell.step(|word| {
             let label = next(word.label(), word.kept())?;
-            Some((word.with(spare.index)?.labelled(label), ()))
+            Some((word.with(spare.index())?.labelled(label), ()))
         });
         stored.ok_or(spare)
     }
@@ -174,7 +183,7 @@ impl<T: Occupant> Nest<T> {
         let mut spares = [const { None }; KEPT_MAX as usize];
         for spare in &mut spares {
             if let Some((less, index)) = word.without() {
-                *spare = Some(Spare::new(index, self.shelf().id));
+                *spare = Some(Spare::new(index, self.shelf().key));
                 word = less;
             }
         }
@@ -188,7 +197,7 @@ impl<T: Occupant> Nest<T> {
     /// By way of broken accounting, if the slot is another nest's.
     pub fn put_back(&self, spare: Spare) {
         self.known_spare(&spare);
-        self.shelf().push(spare.index);
+        self.shelf().push(spare.index());
     }
 
     /// [`take_with`](Nest::take_with), with a slot that the caller has already.
@@ -206,7 +215,7 @@ impl<T: Occupant> Nest<T> {
     ) -> Taken<T> {
         let nest = project(pin.shared());
         nest.known_spare(&spare);
-        let fresh = Fresh::of(nest.shelf(), spare.index);
+        let fresh = Fresh::of(nest.shelf(), spare.index());
         // SAFETY: M10 (the nest was reached from `&C` for any lifetime of that borrow, so it lives as long as the root
         // does, which `pin` keeps, M7).
         unsafe { fresh.occupy(pin, bits, init) }
@@ -214,7 +223,7 @@ impl<T: Occupant> Nest<T> {
 
     #[inline(always)]
     fn known_spare(&self, spare: &Spare) {
-        if spare.shelf != self.shelf().id {
+        if (spare.0.get() ^ self.shelf().key.get()) >> KEY_SHIFT != 0 {
             crate::broken::accounting("a slot was given to an arena that it is not of");
         }
     }

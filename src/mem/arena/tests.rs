@@ -186,6 +186,35 @@ fn what_is_near_a_lease_is_kept_by_it() {
     assert_eq!(freed.load(Relaxed), 1);
 }
 
+/// Ends by a mark on its session, and the lease with it.
+enum Marked {}
+
+impl End<Call> for Marked {
+    fn end(lease: Lease<Call>) {
+        lease.pin().number.fetch_add(1, Relaxed);
+        drop(lease);
+    }
+}
+
+#[test]
+fn an_owner_gives_its_lease_to_its_end_once() {
+    let (broker, freed) = broker(1);
+    let session = session(&broker);
+    let owner = Owner::<Call, Marked>::new(call(session.duplicate()));
+    assert_eq!(size_of_val(&Some(owner)), 8, "and dropped");
+    let marked = session.number.load(Relaxed);
+    let owner = Owner::<Call, Marked>::new(call(session.duplicate()));
+    owner.number.store(3, Relaxed);
+    let lease = owner.into_lease();
+    assert_eq!((lease.number.load(Relaxed), lease.word().load().leases()), (3, 1));
+    drop(lease);
+    assert_eq!(session.number.load(Relaxed), marked, "who stands for it no more does not end it");
+    drop(Owner::<Call, Marked>::new(call(session.duplicate())));
+    assert_eq!(session.number.load(Relaxed), marked + 1);
+    drop((session, broker));
+    assert_eq!(freed.load(Relaxed), 1);
+}
+
 #[test]
 fn a_sheaf_counts_more_each_time_and_gives_back_what_is_left() {
     let (broker, _) = broker(1);

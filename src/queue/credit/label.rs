@@ -16,12 +16,13 @@ pub(super) const ANY_TAG: u32 = u32::MAX;
 pub(super) struct Label(pub(super) u32);
 
 impl Label {
+    /// As [`Request::pair`] has it.
     pub(super) const PAIR: u32 = (1 << 20) - 1;
     pub(super) const RUNNING: u32 = 1 << 20;
     pub(super) const PENDING: u32 = 1 << 22;
 
     pub(super) const fn of(request: Request) -> Label {
-        Label((request.provider() as u32) << 12 | request.tenant() as u32)
+        Label(request.pair())
     }
     pub(super) const fn running(self) -> u32 {
         self.0 >> 20 & 0b11
