@@ -232,6 +232,11 @@ impl<T> std::ops::Deref for Line<T> {
     }
 }
 
+/// A value on cache lines of its own: who writes it disturbs nobody beside it. (Not for a [`Table`]: see there.)
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub struct Apart<T>(pub T);
+
 /// A number that is only looked at: it decides nothing and is no meeting point, so loom need not see it.
 #[cfg_attr(not(loom), derive(bytemuck::Zeroable))]
 #[derive(Debug, Default)]

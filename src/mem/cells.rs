@@ -33,7 +33,7 @@ use crate::foreign::foreign;
 use crate::mem::bitset::BitSet;
 use crate::mem::list::{Links, List};
 use crate::sync::atomic::AtomicBool;
-use crate::sync::{self, UnsafeCell, order};
+use crate::sync::{self, Apart, UnsafeCell, order};
 
 /// The most cells there can be in one [`Cells`].
 pub const MOST: usize = 256;
@@ -78,13 +78,16 @@ pub struct Cells<T> {
     idle: BitSet,
     /// Cells on their way from one token to the next: see [`Cells::hand_over`].
     handed: BitSet,
-    cells: Box<[UnsafeCell<Option<T>>]>,
+    cells: Box<[Apart<UnsafeCell<Option<T>>>]>,
 }
 
 // SAFETY: C3, C4: a `T` is reached by one thread after another. (`get` shares one, and asks for `T: Sync` itself.)
 unsafe impl<T: Send> Sync for Cells<T> {}
 
 impl<T> Cells<T> {
+    /// What one cell takes. Each lies on lines of its own: neighbours are used by different threads.
+    pub const PLACE_BYTES: u64 = size_of::<Apart<UnsafeCell<Option<T>>>>() as u64;
+
     /// `count` free cells. Allocates; nothing else here does.
     ///
     /// # Panics
@@ -101,7 +104,7 @@ impl<T> Cells<T> {
             links: Links::new(count),
             idle: BitSet::new(count),
             handed: BitSet::new(count),
-            cells: (0..count).map(|_| UnsafeCell::new(None)).collect(),
+            cells: (0..count).map(|_| Apart(UnsafeCell::new(None))).collect(),
         }
     }
 
@@ -292,7 +295,7 @@ impl<T> Cells<T> {
     #[inline]
     fn cell(&self, cell: &Cell<T>) -> &UnsafeCell<Option<T>> {
         self.check(cell);
-        &self.cells[usize::from(cell.index())]
+        &self.cells[usize::from(cell.index())].0
     }
 }
 
@@ -302,7 +305,7 @@ impl<T> Drop for Cells<T> {
         let mut first = None;
         for place in &self.cells {
             // SAFETY: C3: exclusively borrowed, so no token is in use.
-            let value = place.with_mut(|place| unsafe { &mut *place }.take());
+            let value = place.0.with_mut(|place| unsafe { &mut *place }.take());
             if let Err(panic) = foreign(|| drop(value)) {
                 first.get_or_insert(panic);
             }

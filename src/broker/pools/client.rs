@@ -18,7 +18,7 @@ use crate::mem::cells::Cells;
 use crate::queue::acquire::{self, AcquireLine};
 use crate::queue::floor::Floor;
 use crate::sync::atomic::AtomicU64;
-use crate::sync::{Line, order};
+use crate::sync::{Apart, Line, order};
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,7 +75,10 @@ pub(super) struct Expired {
 }
 
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct ClientCore<T: Resource> {
+    /// Keeps the count of its handles, which every checkout steps on, off the lines that all only read.
+    gap: Line<()>,
     pub(super) epoch: Arc<EpochCore>,
     pub(super) origin: OriginSlot,
     /// What a request of this client remembers it by: no other client of the registry ever has it.
@@ -88,8 +91,8 @@ pub(super) struct ClientCore<T: Resource> {
     tag: u32,
     pub(super) word: Line<ClientWord>,
     pub(super) cells: Cells<Kept<T>>,
-    /// By place: what the control task looks at, which does not take what it only looks at.
-    times: Box<[Times]>,
+    /// By place: what the control task looks at, which does not take what it only looks at. Each is written by whoever parks there.
+    times: Box<[Apart<Times>]>,
     /// Dials that succeeded: each connection has its number, and by it its time to live.
     made: AtomicU64,
     line: AcquireLine,
@@ -116,7 +119,7 @@ impl Times {
 
 /// What a client is charged: its value, its places, and the lists it stands in.
 pub(super) fn client_cost<T: Resource>(connections: u32) -> u64 {
-    let place = (size_of::<Kept<T>>() + size_of::<Times>()) as u64 + 24;
+    let place = Cells::<Kept<T>>::PLACE_BYTES + size_of::<Apart<Times>>() as u64 + 24;
     size_of::<ClientCore<T>>() as u64 + 64 + u64::from(connections) * place
 }
 
@@ -132,6 +135,7 @@ impl<T: Resource> ClientCore<T> {
         let word = Line::new(ClientWord::default());
         word.open(connections);
         ClientCore {
+            gap: Line::new(()),
             provider: epoch.logical.number(),
             tag: epoch.tag,
             epoch,
@@ -140,7 +144,7 @@ impl<T: Resource> ClientCore<T> {
             slot: names.1,
             word,
             cells: Cells::new(connections as usize),
-            times: (0..connections).map(|_| Times::default()).collect(),
+            times: (0..connections).map(|_| Apart::default()).collect(),
             made: AtomicU64::new(0),
             line: AcquireLine::new(),
             member,
@@ -177,21 +181,21 @@ impl<T: Resource> ClientCore<T> {
         let ends = self.registry().lifetime.map_or(u64::MAX, |longest| {
             self.now_nanos().saturating_add(lifetime::of(longest, self.number, number))
         });
-        self.times[usize::from(place.index())].ends.store(ends, order::PUBLISH);
+        self.times[usize::from(place.index())].0.ends.store(ends, order::PUBLISH);
     }
     /// When the time to live of the connection at a place is over.
     pub(super) fn ends_at(&self, place: u8) -> u64 {
-        self.times[usize::from(place)].ends.load(order::OBSERVE)
+        self.times[usize::from(place)].0.ends.load(order::OBSERVE)
     }
     /// It rests from `since` on. When it is to be destroyed, at the latest.
     pub(super) fn note_idle(&self, place: u8, since: u64) -> u64 {
-        let times = &self.times[usize::from(place)];
+        let times = &self.times[usize::from(place)].0;
         times.rests_since.store(since, order::PUBLISH);
         times.due(since, self.registry().idle_age_nanos())
     }
     /// When what rests at a place has rested for `age`, or has lived for its time.
     fn due(&self, place: usize, age: u64) -> u64 {
-        let times = &self.times[place];
+        let times = &self.times[place].0;
         times.due(times.rests_since.load(order::OBSERVE), age)
     }
     /// A connection was taken from those that rest: gives its idle share back.
