@@ -109,12 +109,13 @@ impl std::fmt::Debug for Block {
     }
 }
 
-/// What is known about one block beside its bytes.
+/// What is known about one block beside its bytes. Neighbours are used by different threads and share no line.
 #[derive(Debug, Zero)]
 struct Side<M> {
     /// One past the last byte that was ever exposed for writing since the block was zero.
     exposed: u32,
     owner: M,
+    gap: [u64; 11],
 }
 
 /// All blocks of one size.

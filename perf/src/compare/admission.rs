@@ -257,6 +257,13 @@ pub(super) fn by_two(handle: &Handle) -> Vec<Group> {
         1,
         Subject::ours_twice("latent: own tenants, one provider", ours(["third", "fourth"], [0, 0])),
     );
+    // Two threads cannot do better than this on the machine, whatever they share or not.
+    let apart = [(); 2].map(|()| -> Part {
+        let world = World::new(handle, PoolLimits::ceilings(), 1);
+        let session = world.session("first", 0);
+        part(move || drop(world.call(&session, 0)))
+    });
+    own.subjects.insert(2, Subject::ours_twice("latent: two nodes, one for each", apart));
     let same = group(
         "two-same",
         "two threads: admit_now, same tenant and provider",
