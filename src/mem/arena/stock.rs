@@ -232,6 +232,82 @@ impl<T: Occupant> Nest<T> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::mem::arena::{Anchor, Ending, Lease, Rest, Root, RootPin};
+    use crate::sync::Zero;
+
+    #[derive(Zero)]
+    struct Room(AtomicU64);
+
+    struct House {
+        left: Nest<Guest>,
+        right: Nest<Guest>,
+        cell: Cell,
+    }
+
+    impl Occupant for Room {
+        type Pin = RootPin<Room, House>;
+        fn last_lease(ending: Ending<'_, Self>) {
+            drop(ending.finish());
+        }
+    }
+
+    /// Leaves its slot in the cell.
+    #[derive(Zero)]
+    struct Guest(AtomicU64);
+
+    impl Occupant for Guest {
+        type Pin = Lease<Room>;
+        fn last_lease(ending: Ending<'_, Self>) {
+            let (pin, rest) = ending.finish_keeping();
+            if let Rest::Spare(spare) = rest {
+                let house = pin.shared();
+                house.left.store(&house.cell, spare, |label, kept| Some(label + kept + 1)).unwrap();
+            }
+            drop(pin);
+        }
+    }
+
+    fn house() -> Anchor<Room, House> {
+        Root::new(1, House { left: Nest::new(2), right: Nest::new(2), cell: Cell::default() })
+    }
+
+    fn leave_one(house: &Anchor<Room, House>) {
+        let room = house.take(u32::MAX, |_| {}).unwrap();
+        drop(Nest::<Guest>::take(room, |house| &house.left).unwrap());
+    }
+
+    #[test]
+    fn a_slot_goes_through_a_cell_and_back() {
+        let anchor = house();
+        leave_one(&anchor);
+        let house = anchor.shared();
+        assert_eq!(house.cell.look(), (1, 1));
+        let room = anchor.take(u32::MAX, |_| {}).unwrap();
+        let spare = house.left.fetch(&house.cell, |label| Some(label + 4)).unwrap();
+        assert_eq!(house.cell.look(), (5, 0));
+        let guest = Nest::take_spare(room, |house: &House| &house.left, spare, 1, |guest: &Guest| {
+            guest.0.fetch_add(1, order::COUNT);
+        });
+        assert_eq!((guest.lease.index(), guest.lease.incarnation()), (0, 1), "the same slot, the next occupant");
+        drop(guest);
+        let drained = house.left.drain(&house.cell);
+        let spares: Vec<_> = drained.spares.into_iter().flatten().collect();
+        assert_eq!((drained.label, spares.len(), house.cell.look()), (6, 1, (0, 0)));
+        spares.into_iter().for_each(|spare| house.left.put_back(spare));
+    }
+
+    #[cfg(not(miri))]
+    #[test]
+    fn a_slot_of_another_nest_is_not_taken() {
+        let name = "mem::arena::stock::tests::a_slot_of_another_nest_is_not_taken";
+        crate::broken::in_a_process_of_its_own(name, || {
+            let anchor = house();
+            leave_one(&anchor);
+            let house = anchor.shared();
+            let spare = house.left.fetch(&house.cell, Some).unwrap();
+            assert!(crate::foreign::foreign(|| house.right.put_back(spare)).is_err());
+        });
+    }
 
     #[test]
     fn a_word_is_a_stack_of_three_beside_its_label() {

@@ -56,6 +56,7 @@ impl Occupant for Call {
 
     fn last_lease(ending: Ending<'_, Self>) {
         ending.shared().ended.fetch_add(1, Relaxed);
+        assert_eq!(ending.bits().leases(), 1, "the last one is still counted");
         assert!(ending.panics.load(Relaxed) == 0, "told to panic");
         drop(ending.finish());
     }

@@ -57,6 +57,35 @@ async fn what_lies_about_is_in_nobodys_way() {
     }
 }
 
+/// Two pairs of tenant and provider whose first cell is the same one: each has a second.
+#[tokio::test]
+async fn two_pairs_that_share_a_cell_leave_credits_each() {
+    let node = Node::new(PoolLimits::default());
+    let providers = ["orders", "search"].map(|name| node.install(name, 1, 0));
+    let clients: [ProviderClient<Socket>; 2] = providers.each_ref().map(|provider| node.client(provider));
+    let session = |number: usize| node.session(&node.plan(["alpha", "beta"][number], &providers[number]));
+    let sessions = [session(0), session(1)];
+    {
+        // More at once than ever again: nobody has to look whether there were more.
+        let running = |at: usize| node.pools.admit_now(&clients[at], &sessions[at]).expect("there is room");
+        let waiting = |at: usize| node.pools.admit(&clients[at], &sessions[at]).expect("there is room");
+        let _most = [0, 1].map(|at| (running(at), running(at), waiting(at), waiting(at)));
+    }
+    until_lent(&node, &clients[0], &sessions[0]);
+    run_once(&node, &clients[1], &sessions[1]);
+    assert_eq!(floor_says(&node).0, 2, "one of each");
+    let ready = node.pools.admit_now(&clients[1], &sessions[1]).expect("nobody else runs");
+    assert_eq!(floor_says(&node).0, 1, "taken from the second cell");
+    drop(ready.dispatch(SEND, Cost::new()).expect("allowed"));
+    assert_eq!(floor_says(&node).0, 2, "and left there");
+    // Who waits is given the running unit that lies there, so whoever comes next finds the slot without one.
+    let admission = node.pools.admit(&clients[1], &sessions[1]).expect("there is room");
+    let waited = admission.wait().await.expect("nobody else runs");
+    let ready = node.pools.admit_now(&clients[1], &sessions[1]).expect("there is room");
+    assert_eq!(floor_says(&node).0, 2, "what runs was charged anew");
+    drop((waited, ready));
+}
+
 #[tokio::test]
 async fn what_lies_about_is_not_counted() {
     let (node, orders, client) = narrow();
