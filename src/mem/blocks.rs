@@ -115,7 +115,7 @@ struct Side<M> {
     /// One past the last byte that was ever exposed for writing since the block was zero.
     exposed: u32,
     owner: M,
-    gap: [u64; 11],
+    _gap: [u64; 11],
 }
 
 /// All blocks of one size.
