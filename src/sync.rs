@@ -237,6 +237,8 @@ impl<T> std::ops::Deref for Line<T> {
 #[repr(align(64))]
 pub struct Apart<T>(pub T);
 
+const _: () = assert!(size_of::<Apart<u8>>() == 64 && align_of::<Apart<u8>>() == 64);
+
 /// A number that is only looked at: it decides nothing and is no meeting point, so loom need not see it.
 #[cfg_attr(not(loom), derive(bytemuck::Zeroable))]
 #[derive(Debug, Default)]

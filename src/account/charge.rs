@@ -35,9 +35,15 @@ pub struct Request(NonZeroU64);
 const TENANT: u64 = 0xFFF;
 const PROVIDER_SHIFT: u32 = 12;
 const PROVIDER: u64 = 0xFF;
-const PAIR: u64 = PROVIDER << PROVIDER_SHIFT | TENANT;
 
 impl Request {
+    /// How many tenants there can be.
+    pub const TENANTS: usize = TENANT as usize + 1;
+    /// How many logical providers there can be.
+    pub const PROVIDERS: usize = PROVIDER as usize + 1;
+    /// The bits of [`Self::pair`].
+    pub const PAIR: u32 = (PROVIDER << PROVIDER_SHIFT | TENANT) as u32;
+
     /// Of a tenant and a logical provider, by their numbers, for the epoch with this instance tag.
     #[inline]
     pub const fn new(tenant: u16, provider: u16, tag: u32) -> Request {
@@ -63,7 +69,7 @@ impl Request {
     /// Tenant and provider without the epoch, in 20 bits.
     #[inline]
     pub const fn pair(self) -> u32 {
-        (self.0.get() & PAIR) as u32
+        self.0.get() as u32 & Self::PAIR
     }
 
     /// The instance tag of the epoch that it was admitted for.

@@ -118,6 +118,9 @@ struct Side<M> {
     _gap: [u64; 11],
 }
 
+// As large as the broker's. What is written of it and the next one's beginning are further apart than a line is long.
+const _: () = assert!(size_of::<Side<[u64; 4]>>() == 128);
+
 /// All blocks of one size.
 struct Class<M> {
     warm: List,

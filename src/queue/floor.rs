@@ -22,6 +22,7 @@ use crate::time::{Clock, Deadline};
 pub const TENANTS: usize = if cfg!(loom) { 2 } else { 4096 };
 /// How many logical providers there can be; the ceiling of the dimension `broker.providers`.
 pub const PROVIDERS: usize = if cfg!(loom) { 2 } else { 256 };
+const _: () = assert!(TENANTS <= Request::TENANTS && PROVIDERS <= Request::PROVIDERS, "a request has bits for every number");
 /// How many operations there can be; the ceiling of the dimension `io.owners`.
 pub const OPERATIONS: usize = if cfg!(loom) { 4 } else { 4096 };
 

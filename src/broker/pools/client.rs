@@ -132,6 +132,7 @@ impl<T: Resource> ClientCore<T> {
         names: (u32, u16),
         connections: u32,
     ) -> Self {
+        const { assert!(std::mem::offset_of!(ClientCore<T>, epoch) >= 64, "the count lies on a line of its own") };
         let word = Line::new(ClientWord::default());
         word.open(connections);
         ClientCore {

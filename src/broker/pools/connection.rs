@@ -226,7 +226,7 @@ impl<T: Resource> Parts<T> {
     /// A connection that was idle.
     #[inline(always)]
     pub(super) fn of_idle(client: Arc<ClientCore<T>>, mut place: Place<T>, claim: Claim) -> Self {
-        let before = client.cells.get_mut(&mut place).claim.replace(claim);
+        let before = std::mem::replace(&mut client.cells.get_mut(&mut place).claim, claim);
         debug_assert!(before.is_nobodys(), "what rests is nobody's");
         Parts { client, place }
     }
@@ -251,7 +251,7 @@ impl<T: Resource> Parts<T> {
             }
         };
         kept.idle_since = now;
-        let claim = kept.claim.replace(Claim::nobodys());
+        let claim = std::mem::replace(&mut kept.claim, Claim::nobodys());
         self.rest(index, now, claim)
     }
 
@@ -276,7 +276,7 @@ impl<T: Resource> Parts<T> {
         };
         let (index, kept) = (parts.place.index(), parts.kept());
         kept.idle_since = now;
-        let claim = kept.claim.replace(Claim::nobodys());
+        let claim = std::mem::replace(&mut kept.claim, Claim::nobodys());
         parts.rest(index, now, claim)
     }
 

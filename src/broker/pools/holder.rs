@@ -82,11 +82,6 @@ impl Claim {
     pub(super) const fn nobodys() -> Claim {
         Claim { lease: None }
     }
-    /// Another one in its place.
-    #[inline(always)]
-    pub(super) fn replace(&mut self, other: Claim) -> Claim {
-        std::mem::replace(self, other)
-    }
     pub(super) const fn is_nobodys(&self) -> bool {
         self.lease.is_none()
     }

@@ -15,9 +15,10 @@ pub(super) const ANY_TAG: u32 = u32::MAX;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Label(pub(super) u32);
 
+const _: () = assert!(Request::PAIR == Label::RUNNING - 1, "the counts stand above the pair");
+
 impl Label {
-    /// As [`Request::pair`] has it.
-    pub(super) const PAIR: u32 = (1 << 20) - 1;
+    pub(super) const PAIR: u32 = Request::PAIR;
     pub(super) const RUNNING: u32 = 1 << 20;
     pub(super) const PENDING: u32 = 1 << 22;
 
